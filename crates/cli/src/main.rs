@@ -1,0 +1,2 @@
+//! The `remanent` command.
+fn main() {}
