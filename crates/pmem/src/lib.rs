@@ -6,6 +6,7 @@ compile_error!("pool files are little-endian and 64-bit");
 
 mod durability;
 mod error;
+#[allow(unsafe_code)] // declares the one unsafe method of the seam
 mod media;
 
 pub use durability::{Backing, Durability, Granularity, Provenance};
