@@ -4,11 +4,32 @@
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("pool files are little-endian and 64-bit");
 
+mod catalogue;
+mod cell;
+mod commit;
 mod durability;
 mod error;
+mod extent;
+mod format;
+mod heap;
+mod lifecycle;
+mod log;
 #[allow(unsafe_code)] // declares the one unsafe method of the seam
 mod media;
+mod pins;
+mod pool;
+mod set;
 
+pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo};
+pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
+pub use commit::{Committed, RedoBatch, RegionSpec};
 pub use durability::{Backing, Durability, Granularity, Provenance};
 pub use error::{Error, ErrorCode, Result, Uuid};
+pub use extent::{Extent, Published, Reservation};
+pub use heap::{Heap, HeapFile, HeapMap};
+pub use lifecycle::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
+pub use log::{LogBatch, Segment, SelfCertifyingLog};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
+pub use pins::Pin;
+pub use pool::{Layout, PartInfo, Pool, PoolInfo, Region};
+pub use set::{MAX_PARTS, Offset, Pending, PoolSet};

@@ -1,0 +1,119 @@
+//! A record kept twice: the double cell.
+//!
+//! Each slot ends in a trailer; the owner's payload comes first, so that a file can start with its magic.
+//!
+//! | offset | size | field | meaning |
+//! | --- | --- | --- | --- |
+//! | 0 | n | payload | the owner's |
+//! | n | 8 | generation | grows by one at each write |
+//! | n + 8 | 4 | checksum | of payload and generation, with the owner's seed |
+//! | n + 12 | 4 | | reserved, zero |
+//!
+//! # Invariants
+//! 1. Slot A is durable before slot B is touched, and slot B before a write returns: at most one slot is ever torn.
+//! 2. Both slots hold the same generation when a write has returned, so one damaged slot loses nothing.
+//! 3. A writer that finds the slots different makes them equal before it writes anything new ([`DoubleCell::repair`]):
+//!    else a torn slot A could fall back behind a generation that somebody has seen.
+
+use crate::error::Result;
+use crate::media::Media;
+use crate::set::{Offset, Pending, PoolSet};
+
+/// Bytes of a slot's trailer.
+pub const TRAILER_BYTES: usize = 16;
+
+/// Where the slots lie and how they are sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct DoubleCell {
+    slots: [Offset; 2],
+    payload_bytes: usize,
+    seed: u32,
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellValue {
+    /// The payload of the newest valid slot.
+    pub payload: Vec<u8>,
+    /// Its generation.
+    pub generation: u64,
+    /// Whether the other slot holds the same.
+    pub mirrored: bool,
+    /// The slot that it came from.
+    newest: usize,
+}
+
+impl DoubleCell {
+    /// A cell of two slots.
+    ///
+    /// # Panics
+    /// If a slot is not aligned to 64 bytes or its size not a multiple of 8.
+    pub fn new(slots: [Offset; 2], payload_bytes: usize, seed: u32) -> DoubleCell {
+        assert!(slots.iter().all(|s| s.byte() % 64 == 0) && payload_bytes.is_multiple_of(8));
+        DoubleCell { slots, payload_bytes, seed }
+    }
+
+    /// Unseals one slot's bytes: payload length, generation. For readers that have no mapping yet.
+    pub(crate) fn unseal(bytes: &[u8], seed: u32) -> Option<u64> {
+        let (sealed, trailer) = bytes.split_at(bytes.len().checked_sub(TRAILER_BYTES)? + 8);
+        let crc = u32::from_le_bytes(trailer[..4].try_into().ok()?);
+        let generation = u64::from_le_bytes(sealed[sealed.len() - 8..].try_into().ok()?);
+        (generation != 0 && crc == crc32c::crc32c_append(seed, sealed)).then_some(generation)
+    }
+
+    /// The newest valid payload, or none when neither slot checks.
+    pub fn read<M: Media>(&self, set: &PoolSet<M>) -> Option<CellValue> {
+        let slots = self.slots.map(|slot| {
+            let mut bytes = vec![0; self.payload_bytes + TRAILER_BYTES];
+            set.load_bytes(slot, &mut bytes);
+            let generation = Self::unseal(&bytes, self.seed)?;
+            bytes.truncate(self.payload_bytes);
+            Some((generation, bytes))
+        });
+        let mirrored = slots[0].is_some() && slots[0] == slots[1];
+        let generations = slots.each_ref().map(|slot| slot.as_ref().map_or(0, |slot| slot.0));
+        let newest = usize::from(generations[1] > generations[0]);
+        let (generation, payload) = slots.into_iter().nth(newest)??;
+        Some(CellValue { payload, generation, mirrored, newest })
+    }
+
+    /// Writes both slots, one after the other; durable on return.
+    ///
+    /// # Errors
+    /// `Io`; the cell then holds the old or the new value.
+    pub fn write<M: Media>(&self, set: &PoolSet<M>, generation: u64, payload: &[u8]) -> Result<()> {
+        for slot in self.slots {
+            self.write_slot(set, slot, generation, payload)?;
+        }
+        Ok(())
+    }
+
+    /// Makes both slots equal and durable. Idempotent.
+    ///
+    /// A slot that was read may be visible without being durable (its writer was killed before the fence), so the
+    /// newest is persisted as it is before the other one is touched.
+    pub fn repair<M: Media>(&self, set: &PoolSet<M>, value: &CellValue) -> Result<()> {
+        let slot_bytes = (self.payload_bytes + TRAILER_BYTES) as u64;
+        let [newest, other] = if value.newest == 0 { self.slots } else { [self.slots[1], self.slots[0]] };
+        set.persist(newest, slot_bytes)?;
+        if value.mirrored {
+            set.persist(other, slot_bytes)
+        } else {
+            self.write_slot(set, other, value.generation, &value.payload)
+        }
+    }
+
+    #[track_caller]
+    fn write_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset, generation: u64, payload: &[u8]) -> Result<()> {
+        assert!(payload.len() == self.payload_bytes && generation != 0);
+        let mut bytes = Vec::with_capacity(self.payload_bytes + TRAILER_BYTES);
+        bytes.extend_from_slice(payload);
+        bytes.extend_from_slice(&generation.to_le_bytes());
+        let crc = crc32c::crc32c_append(self.seed, &bytes);
+        bytes.extend_from_slice(&u64::from(crc).to_le_bytes());
+        let mut pending = Pending::new();
+        set.store_bytes(slot, &bytes);
+        set.flush(&mut pending, slot, bytes.len() as u64);
+        set.fence(&mut pending)
+    }
+}

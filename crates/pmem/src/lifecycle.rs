@@ -1,0 +1,533 @@
+//! Making pools, opening their parts, and letting them grow.
+//!
+//! # Creation
+//! ```text
+//! each file: create under a temporary name, all of it allocated -> head (log, root, superblock last) -> fsync
+//! rename the members, member 0 last -> fsync the directory
+//! ```
+//! A pool exists when member 0 of part 0 has its name. What a crash leaves under a temporary name is found by that
+//! name and removed by the next attempt; the writer's lock tells a leftover from a creation that is under way.
+//!
+//! # Growth
+//! ```text
+//! make the new part as above -> link it in the superblock of the part before, slot A, then slot B
+//! ```
+//! A part belongs to the pool when it is linked. An unlinked part of the same set is an orphan of a crash; the next
+//! writer removes it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::catalogue::{CHECKPOINT, Catalogue};
+use crate::cell::DoubleCell;
+use crate::commit::MIN_SEGMENT_BYTES;
+use crate::error::{Error, Result, Uuid};
+use crate::extent::Extent;
+use crate::format::{
+    FORMAT_VERSION, HEAD_BYTES, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, NextPart, PartState, Root,
+    SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock,
+};
+use crate::log::SelfCertifyingLog;
+use crate::media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe};
+use crate::pins::WRITER_AT;
+use crate::pool::{Layout, PartInfo, Pool, root_cell, segment_of, superblock_cell};
+use crate::set::{MAX_PARTS, Offset, Part, Pending, PoolSet};
+
+/// Smallest file of a pool.
+pub const MIN_FILE_BYTES: u64 = 2 * HEAD_BYTES;
+/// Most member files of one part.
+pub const MAX_MEMBERS: usize = 64;
+const MAX_FILE_BYTES: u64 = 1 << 47;
+const TEMPORARY_SUFFIX: &str = ".remanent-creating";
+
+/// How a part is laid out.
+#[derive(Clone, Debug)]
+pub struct PartOptions {
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Further files, usually on other devices, over which the part is striped.
+    pub more_files: Vec<PathBuf>,
+    /// Bytes of a stripe chunk, a multiple of 2 MiB. Unused without further files.
+    pub chunk_bytes: u64,
+}
+
+impl PartOptions {
+    /// One file of this size.
+    pub fn single(file_bytes: u64) -> PartOptions {
+        PartOptions { file_bytes, more_files: Vec::new(), chunk_bytes: Stripe::HEAD_BYTES }
+    }
+
+    fn stripe(&self) -> Stripe {
+        if self.more_files.is_empty() {
+            return Stripe::SINGLE;
+        }
+        Stripe { members: self.more_files.len() as u16 + 1, chunk_bytes: self.chunk_bytes }
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        let refuse = |reason| Err(Error::BadSize { path: path.to_owned(), got_bytes: self.file_bytes, reason });
+        match self.file_bytes {
+            0 => return refuse("it is zero"),
+            ..MIN_FILE_BYTES => return refuse("a pool file has at least 4 MiB"),
+            MAX_FILE_BYTES.. => return refuse("a pool file has less than 128 TiB"),
+            bytes if !bytes.is_multiple_of(4096) => return refuse("it is not a multiple of 4096"),
+            _ => {}
+        }
+        if self.more_files.len() >= MAX_MEMBERS {
+            return refuse("a part is striped over at most 64 files");
+        }
+        if self.chunk_bytes == 0 || !self.chunk_bytes.is_multiple_of(Stripe::HEAD_BYTES) {
+            return Err(Error::BadSize {
+                path: path.to_owned(),
+                got_bytes: self.chunk_bytes,
+                reason: "a stripe chunk is a multiple of 2 MiB",
+            });
+        }
+        if self.stripe().logical_bytes(self.file_bytes) < MIN_FILE_BYTES {
+            return refuse("a striped part needs at least one chunk a file");
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media> Pool<M> {
+    /// Makes a pool and opens it as the writer.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `BadSize`, `FileSystemFull`, `PoolBusy` (another process is making it), `AccessDenied`,
+    /// `ReadOnly`, `IsDirectory`, `NotFound` (no such directory), `BadName` (a layout or file name that is too long),
+    /// `Io`. No file is left behind then, unless the process is killed.
+    pub fn create(media: M, path: &Path, layout: Layout, options: &PartOptions) -> Result<Pool<M>> {
+        options.check(path)?;
+        if !Superblock::layout_fits(layout.name) {
+            return Err(Error::BadName { name: layout.name.into(), reason: "a layout has 1 to 32 bytes" });
+        }
+        let part = NewPart {
+            set: media.new_uuid(),
+            part: media.new_uuid(),
+            index: 0,
+            layout: layout.name,
+            layout_version: layout.version,
+        };
+        make_part(&media, path, path, &part, options)?;
+        Pool::open(media, path, Some(layout), OpenMode::Writer)
+    }
+
+    /// Adds a part, in a file beside the first one named after it with `.1`, `.2`, ... added, or at `path`.
+    ///
+    /// # Errors
+    /// As [`Pool::create`]; also `NotWritable`, `WritesRefused`, `UsedAfterFork`, `TooLarge` (no more parts). The pool
+    /// goes on as it was then.
+    pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
+        self.shared.check_writable()?;
+        let set = self.set();
+        let index = set.part_count();
+        let path = path.map_or_else(|| default_part_path(set.path(), index), Path::to_owned);
+        options.check(&path)?;
+        if usize::from(index) >= MAX_PARTS {
+            return Err(Error::TooLarge {
+                what: "a pool set",
+                got_bytes: u64::from(index) + 1,
+                limit_bytes: MAX_PARTS as u64,
+            });
+        }
+        let mut guard = self.shared.lock_writer();
+        let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+        let identity = &self.shared.identity;
+        let media = set.media();
+        let part = NewPart {
+            set: identity.set,
+            part: media.new_uuid(),
+            index: u32::from(index),
+            layout: &identity.layout,
+            layout_version: identity.layout_version,
+        };
+        let link = NextPart { part: part.part, length_bytes: options.file_bytes, name: stored_name(set.path(), &path) };
+        let last = read_superblock(set, index - 1)?;
+        let linked = Superblock { next: Some(link.clone()), ..last.superblock.clone() };
+        if !linked.names_fit() {
+            return Err(Error::BadName {
+                name: path.display().to_string(),
+                reason: "the path is too long to be stored",
+            });
+        }
+        remove_if_orphan(media, &path, identity.set, u32::from(index))?;
+        make_part(media, set.path(), &path, &part, options)?;
+        let opened = open_part(
+            media,
+            set.path(),
+            &path,
+            None,
+            OpenMode::Writer,
+            Expected { set: identity.set, part: Some(part.part), index: u32::from(index) },
+        )?;
+        let result = match index - 1 {
+            0 => writer.relink(set, |superblock| superblock.next = Some(link)),
+            part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
+        };
+        self.shared.refuse_writes_on_error(result)?;
+        set.push(opened.part);
+        let area = set.data_areas().last().expect("a part was added");
+        self.shared.space.with(|map| map.free(area));
+        Ok(())
+    }
+}
+
+/// Identity of a part that is being made.
+struct NewPart<'a> {
+    set: Uuid,
+    part: Uuid,
+    index: u32,
+    layout: &'a str,
+    layout_version: u32,
+}
+
+/// Makes the files of a part, complete and durable.
+fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, options: &PartOptions) -> Result<()> {
+    let paths: Vec<&Path> = std::iter::once(path).chain(options.more_files.iter().map(PathBuf::as_path)).collect();
+    for path in &paths {
+        if media.exists(path)? {
+            return Err(Error::AlreadyExists { path: path.to_path_buf() });
+        }
+    }
+    let created_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs());
+    let superblock = Superblock {
+        version: FORMAT_VERSION,
+        compatible: 0,
+        read_only_compatible: 0,
+        incompatible: 0,
+        set: part.set,
+        part: part.part,
+        index: part.index,
+        stripe: options.stripe(),
+        member: 0,
+        length_bytes: options.file_bytes,
+        layout_version: part.layout_version,
+        state: PartState::Clean,
+        clean_tail: 1,
+        created_s,
+        layout: part.layout.to_owned(),
+        next: None,
+        member_names: options.more_files.iter().map(|file| stored_name(pool, file)).collect(),
+    };
+    if !superblock.names_fit() {
+        return Err(Error::BadName { name: path.display().to_string(), reason: "the paths are too long to be stored" });
+    }
+    let mut made = Vec::new();
+    let result = (|| {
+        for (member, path) in paths.iter().enumerate() {
+            let file = create_temporary(media, &temporary(path), options.file_bytes)?;
+            made.push((file, temporary(path)));
+            let superblock = match member {
+                0 => superblock.clone(),
+                _ => Superblock { member: member as u16, member_names: Vec::new(), ..superblock.clone() },
+            };
+            write_head(media, &made[member].0, &superblock)?;
+        }
+        for ((_, temporary), path) in made.iter().zip(&paths).rev() {
+            media.rename(temporary, path)?;
+            media.sync_dir(path)?;
+        }
+        Ok(())
+    })();
+    if result.is_err() {
+        // Best effort: the error that is reported is the first one, and a part without its member 0 is no part.
+        for ((_, temporary), path) in made.iter().zip(&paths) {
+            if let Err(Error::NotFound { .. }) = media.remove(temporary) {
+                // It has its final name already, so that one is ours.
+                let _ = media.remove(path);
+            }
+        }
+    }
+    result
+}
+
+/// A new file under a temporary name, locked against whoever looks for leftovers.
+fn create_temporary<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<Arc<M::File>> {
+    if media.exists(path)? {
+        let leftover = media.open(path, OpenMode::Writer)?;
+        if !leftover.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
+            return Err(Error::PoolBusy { path: path.to_owned() });
+        }
+        media.remove(path)?;
+    }
+    let file = media.create(path, len_bytes)?;
+    file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)?;
+    Ok(Arc::new(file))
+}
+
+/// Writes a file's head: for part 0 the log's first checkpoint and the root cell, then the superblock.
+fn write_head<M: Media>(media: &M, file: &Arc<M::File>, superblock: &Superblock) -> Result<()> {
+    let map = media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?;
+    let part = Part { files: vec![file.clone()], map, stripe: Stripe::SINGLE };
+    let set = PoolSet::new(media.clone(), file.path(), OpenMode::Writer, part);
+    if superblock.index == 0 && superblock.member == 0 {
+        // With one chunk at least behind the head, the first segment has the same place striped and single.
+        let segment = Extent { offset: Offset::new(0, HEAD_BYTES), len_bytes: MIN_SEGMENT_BYTES };
+        let root = Root { segment, segment_generation: 1, first_sequence: 1 };
+        let mut log = SelfCertifyingLog::start(segment_of(&root, superblock.set));
+        log.append(&set, &mut Pending::new(), CHECKPOINT, &Catalogue::default().encode_checkpoint(&[]))?;
+        root_cell(superblock.set).write(&set, 1, &root.encode())?;
+    }
+    superblock_cell(0).write(&set, 1, &superblock.encode())?;
+    file.fsync()
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    with_suffix(path, TEMPORARY_SUFFIX)
+}
+
+fn default_part_path(pool: &Path, index: u16) -> PathBuf {
+    with_suffix(pool, &format!(".{index}"))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A file's name as a superblock stores it: bare when it lies beside the pool, so that a pool can be moved.
+fn stored_name(pool: &Path, path: &Path) -> Vec<u8> {
+    let name =
+        if path.parent() == pool.parent() { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
+    name.as_bytes().to_vec()
+}
+
+fn stored_path(pool: &Path, name: &[u8]) -> PathBuf {
+    let name = OsStr::from_bytes(name);
+    if name.as_bytes().contains(&b'/') { PathBuf::from(name) } else { pool.with_file_name(name) }
+}
+
+/// What a part must be to belong where it is expected.
+#[derive(Clone, Copy)]
+struct Expected {
+    set: Uuid,
+    part: Option<Uuid>,
+    index: u32,
+}
+
+struct OpenedPart<M: Media> {
+    part: Part<M>,
+    superblock: Superblock,
+}
+
+struct ReadSuperblock {
+    superblock: Superblock,
+    generation: u64,
+}
+
+/// The superblock of a part that is mapped.
+fn read_superblock<M: Media>(set: &PoolSet<M>, part: u16) -> Result<ReadSuperblock> {
+    let lost = || Error::SuperblockLost { path: set.path().to_owned() };
+    let value = superblock_cell(part).read(set).ok_or_else(lost)?;
+    let superblock = Superblock::decode(&value.payload).ok_or_else(lost)?;
+    Ok(ReadSuperblock { superblock, generation: value.generation })
+}
+
+/// Reads a file's superblock through the file interface, before anything is mapped.
+fn pread_superblock<F: MediaFile>(file: &F) -> Result<Superblock> {
+    let path = || file.path().to_owned();
+    let len_bytes = file.len_bytes()?;
+    let mut slots = Vec::new();
+    let mut unreadable = None;
+    for at in SUPERBLOCK_AT {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        if at + SUPERBLOCK_BYTES as u64 > len_bytes {
+            continue;
+        }
+        match file.pread(at, &mut bytes) {
+            Ok(()) => slots.push(bytes),
+            // One lost slot is what the other is for.
+            Err(error @ Error::BadBlock { .. }) => unreadable = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    let sealed = slots.iter().filter_map(|slot| Some((DoubleCell::unseal(slot, 0)?, slot)));
+    let newest = sealed.max_by_key(|(generation, _)| *generation).map(|(_, slot)| &slot[..Superblock::BYTES]);
+    let has_magic = |slot: &&Vec<u8>| Superblock::has_magic(slot);
+    let Some(newest) = newest else {
+        let newer = slots.iter().find(|slot| has_magic(slot) && Superblock::version_of(slot) > FORMAT_VERSION);
+        return Err(match (newer, unreadable) {
+            (Some(slot), _) => {
+                Error::NewerVersion { path: path(), got: Superblock::version_of(slot), supported: FORMAT_VERSION }
+            }
+            (None, Some(error)) if slots.is_empty() => error,
+            (None, _) if slots.iter().any(|slot| has_magic(&slot)) => Error::SuperblockLost { path: path() },
+            (None, Some(error)) => error,
+            (None, None) => Error::NotAPool { path: path() },
+        });
+    };
+    if !Superblock::has_magic(newest) {
+        return Err(Error::NotAPool { path: path() });
+    }
+    let version = Superblock::version_of(newest);
+    if version > FORMAT_VERSION {
+        return Err(Error::NewerVersion { path: path(), got: version, supported: FORMAT_VERSION });
+    }
+    Superblock::decode(newest).ok_or_else(|| Error::Corrupt { path: path(), what: "the superblock", offset_bytes: 0 })
+}
+
+fn check_superblock<F: MediaFile>(file: &F, superblock: &Superblock, mode: OpenMode) -> Result<()> {
+    let path = || file.path().to_owned();
+    let unknown = superblock.incompatible & !KNOWN_INCOMPATIBLE;
+    let unknown_to_writers = superblock.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
+    let bits = if mode == OpenMode::Writer { unknown | unknown_to_writers } else { unknown };
+    if bits != 0 {
+        return Err(Error::UnknownFeature { path: path(), bits });
+    }
+    let (got_bytes, expected_bytes) = (file.len_bytes()?, superblock.length_bytes);
+    if got_bytes < expected_bytes {
+        return Err(Error::Truncated { path: path(), got_bytes, expected_bytes });
+    }
+    if superblock.stripe.logical_bytes(expected_bytes) < MIN_FILE_BYTES || expected_bytes >= MAX_FILE_BYTES {
+        return Err(Error::Corrupt { path: path(), what: "the length in the superblock", offset_bytes: 88 });
+    }
+    Ok(())
+}
+
+/// Opens all files of one part and maps them.
+fn open_part<M: Media>(
+    media: &M,
+    pool: &Path,
+    path: &Path,
+    first: Option<Arc<M::File>>,
+    mode: OpenMode,
+    expected: Expected,
+) -> Result<OpenedPart<M>> {
+    let file = match first {
+        Some(file) => file,
+        None => Arc::new(open_member(media, path, mode, expected.index)?),
+    };
+    let superblock = pread_superblock(&*file)?;
+    check_superblock(&*file, &superblock, mode)?;
+    check_identity(path, &superblock, expected, 0)?;
+    let mut files = vec![file];
+    for (member, name) in (1..).zip(&superblock.member_names) {
+        let path = stored_path(pool, name);
+        let file = Arc::new(open_member(media, &path, mode, expected.index)?);
+        let its = pread_superblock(&*file)?;
+        check_superblock(&*file, &its, mode)?;
+        let expected = Expected { part: Some(superblock.part), ..expected };
+        check_identity(&path, &its, expected, member)?;
+        files.push(file);
+    }
+    let map = media.map(&files, superblock.stripe, mode)?;
+    let (got_bytes, expected_bytes) = (map.len_bytes(), superblock.stripe.logical_bytes(superblock.length_bytes));
+    if got_bytes < expected_bytes {
+        return Err(Error::Truncated { path: path.to_owned(), got_bytes, expected_bytes });
+    }
+    Ok(OpenedPart { part: Part { files, map, stripe: superblock.stripe }, superblock })
+}
+
+fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> Result<M::File> {
+    media.open(path, mode).map_err(|error| match error {
+        Error::NotFound { path } => Error::MissingPart { path, index },
+        error => error,
+    })
+}
+
+fn check_identity(path: &Path, superblock: &Superblock, expected: Expected, member: u16) -> Result<()> {
+    let path = || path.to_owned();
+    if superblock.set != expected.set {
+        return Err(Error::ForeignPart { path: path(), got: superblock.set, expected: expected.set });
+    }
+    if expected.index == 0 && (superblock.index != 0 || superblock.member != member) && expected.part.is_none() {
+        return Err(Error::NotFirstPart { path: path(), index: superblock.index });
+    }
+    let right_part = expected.part.is_none_or(|part| part == superblock.part);
+    if !right_part || superblock.index != expected.index || superblock.member != member {
+        return Err(Error::ForeignPart {
+            path: path(),
+            got: superblock.part,
+            expected: expected.part.unwrap_or_default(),
+        });
+    }
+    Ok(())
+}
+
+/// Opens part 0 and everything linked to it.
+pub(crate) fn open_set<M: Media>(
+    media: M,
+    path: &Path,
+    file: Arc<M::File>,
+    layout: Option<Layout>,
+    mode: OpenMode,
+) -> Result<(PoolSet<M>, Superblock)> {
+    let superblock = pread_superblock(&*file)?;
+    if let Some(layout) = layout
+        && (superblock.layout != layout.name || superblock.layout_version != layout.version)
+    {
+        return Err(Error::WrongLayout {
+            path: path.to_owned(),
+            got: superblock.layout,
+            got_version: superblock.layout_version,
+            expected: layout.name.into(),
+            expected_version: layout.version,
+        });
+    }
+    let expected = Expected { set: superblock.set, part: None, index: 0 };
+    let first = open_part(&media, path, path, Some(file), mode, expected)?;
+    let superblock = first.superblock;
+    let set = PoolSet::new(media, path, mode, first.part);
+    open_linked(&set, superblock.set, superblock.next.clone())?;
+    Ok((set, superblock))
+}
+
+/// Opens the parts that were linked since.
+pub(crate) fn open_new_parts<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<()> {
+    let last = read_superblock(set, set.part_count() - 1)?;
+    open_linked(set, uuid, last.superblock.next)
+}
+
+fn open_linked<M: Media>(set: &PoolSet<M>, uuid: Uuid, mut next: Option<NextPart>) -> Result<()> {
+    while let Some(link) = next {
+        let index = set.part_count();
+        let path = stored_path(set.path(), &link.name);
+        if usize::from(index) >= MAX_PARTS {
+            return Err(Error::Corrupt { path: set.path().to_owned(), what: "the chain of parts", offset_bytes: 0 });
+        }
+        let expected = Expected { set: uuid, part: Some(link.part), index: u32::from(index) };
+        let opened = open_part(set.media(), set.path(), &path, None, set.mode(), expected)?;
+        next = opened.superblock.next;
+        set.push(opened.part);
+    }
+    Ok(())
+}
+
+/// Removes what an interrupted growth has left beside the pool.
+pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
+    let index = set.part_count();
+    let path = default_part_path(set.path(), index);
+    let media = set.media();
+    let temporary = temporary(&path);
+    if media.exists(&temporary)? {
+        media.remove(&temporary)?;
+    }
+    remove_if_orphan(media, &path, superblock.set, u32::from(index))
+}
+
+/// Removes a file if it is an unlinked part of this set with this index.
+fn remove_if_orphan<M: Media>(media: &M, path: &Path, set: Uuid, index: u32) -> Result<()> {
+    if !media.exists(path)? {
+        return Ok(());
+    }
+    let Ok(superblock) = media.open(path, OpenMode::Reader).and_then(|file| pread_superblock(&file)) else {
+        return Ok(());
+    };
+    if superblock.set == set && superblock.index == index {
+        media.remove(path)?;
+        media.sync_dir(path)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn part_info<M: Media>(part: &Part<M>) -> PartInfo {
+    PartInfo {
+        files: part.files.iter().map(|file| file.path().to_owned()).collect(),
+        len_bytes: part.map.len_bytes(),
+        stripe: part.stripe,
+    }
+}

@@ -1,0 +1,202 @@
+//! The self-certifying log: batches that prove themselves, one fence each.
+//!
+//! # Protocol
+//! ```text
+//! append:  store header + payload  ->  flush  ->  fence  ->  acknowledged
+//! recover: take batches from the start while sequence and checksums hold; persist the last one; go on there
+//! ```
+//!
+//! # Invariants
+//! 1. Checksums are seeded with the owner's UUID and the segment generation: bytes of an earlier use of the segment,
+//!    or of another pool, never check.
+//! 2. A batch is written only after everything below it was made durable, and says so (durable tail). A batch that
+//!    does not check, with a valid one above it that says it was durable, is corruption and not a torn end.
+//! 3. The last batch that recovery finds may be visible without being durable (a killed process leaves its stores in
+//!    the cache), so recovery makes it durable before anything is built on it.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::format::{BATCH_ALIGN, BatchHeader, batch_bytes};
+use crate::media::{Media, MediaFile};
+use crate::set::{Offset, Pending, PoolSet};
+
+/// Payloads from this size on by-pass the cache.
+const NON_TEMPORAL_FROM_BYTES: usize = 4096;
+
+/// Identity of one log segment: where it lies and what its checksums are seeded with.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// The bytes of the segment.
+    pub extent: Extent,
+    /// CRC seed, from the owner's UUID and the segment's generation.
+    pub seed: u32,
+    /// Sequence number of its first batch.
+    pub first_sequence: u64,
+}
+
+/// Appends to a segment.
+#[derive(Clone, Debug)]
+pub struct SelfCertifyingLog {
+    segment: Segment,
+    tail_bytes: u64,
+    next_sequence: u64,
+}
+
+/// One batch that checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogBatch {
+    /// Sequence number.
+    pub sequence: u64,
+    /// The owner's word for what it is.
+    pub kind: u32,
+    /// Contents.
+    pub payload: Vec<u8>,
+}
+
+impl SelfCertifyingLog {
+    /// Starts an empty segment. Nothing is written: stale bytes do not check.
+    pub fn start(segment: Segment) -> SelfCertifyingLog {
+        SelfCertifyingLog { segment, tail_bytes: 0, next_sequence: segment.first_sequence }
+    }
+
+    /// Whether a payload of this size still fits.
+    pub fn fits(&self, payload_bytes: u64) -> bool {
+        batch_bytes(payload_bytes) <= self.segment.extent.len_bytes - self.tail_bytes
+    }
+
+    /// The sequence number that the next batch will get.
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// Bytes in use.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes
+    }
+
+    /// Appends one batch; durable on return. Whatever was flushed into `pending` before becomes durable with it,
+    /// but must not be needed by a reader of the batch: the order of the two is open until the fence.
+    ///
+    /// # Errors
+    /// `Io`; the batch is then in an unknown state and the log must be recovered before the next append.
+    ///
+    /// # Panics
+    /// If it does not fit: ask [`SelfCertifyingLog::fits`] first.
+    pub fn append<M: Media>(
+        &mut self,
+        set: &PoolSet<M>,
+        pending: &mut Pending,
+        kind: u32,
+        payload: &[u8],
+    ) -> Result<u64> {
+        assert!(self.fits(payload.len() as u64), "a payload of {} bytes does not fit", payload.len());
+        let header = BatchHeader {
+            sequence: self.next_sequence,
+            durable_tail_bytes: self.tail_bytes,
+            payload_bytes: payload.len() as u64,
+            kind,
+            payload_crc: crc32c::crc32c_append(self.segment.seed, payload),
+        };
+        let at = self.segment.extent.offset.plus(self.tail_bytes);
+        let body = at.plus(BatchHeader::BYTES as u64);
+        set.store_bytes(at, &header.encode(self.segment.seed));
+        if payload.len() >= NON_TEMPORAL_FROM_BYTES {
+            set.flush(pending, at, BatchHeader::BYTES as u64);
+            set.nt_copy(pending, body, payload);
+        } else {
+            set.store_bytes(body, payload);
+            set.flush(pending, at, (BatchHeader::BYTES + payload.len()) as u64);
+        }
+        set.fence(pending)?;
+        self.tail_bytes += batch_bytes(payload.len() as u64);
+        self.next_sequence += 1;
+        Ok(header.sequence)
+    }
+
+    /// Reads the whole segment, hands every batch to `each` in order, and returns a log that goes on at its end.
+    /// `each` returns false to refuse a batch whose contents make no sense.
+    ///
+    /// # Errors
+    /// `Corrupt` when a batch that was durable does not check (invariant 2), or when `each` refuses one.
+    pub fn replay<M: Media>(
+        set: &PoolSet<M>,
+        segment: Segment,
+        mut each: impl FnMut(LogBatch) -> bool,
+    ) -> Result<SelfCertifyingLog> {
+        let mut log = SelfCertifyingLog::start(segment);
+        loop {
+            let batch = match log.read_at_tail(set) {
+                Some(batch) => batch,
+                None if log.something_valid_lies_above(set) => {
+                    // A writer in another process may have completed this very batch meanwhile.
+                    log.read_at_tail(set).ok_or_else(|| log.corrupt(set, "a log batch"))?
+                }
+                None => return Ok(log),
+            };
+            let bytes = batch_bytes(batch.payload.len() as u64);
+            if !each(batch) {
+                return Err(log.corrupt(set, "the content of a log batch"));
+            }
+            log.tail_bytes += bytes;
+            log.next_sequence += 1;
+        }
+    }
+
+    /// Makes everything that a replay has taken durable (invariant 3).
+    pub fn persist_replayed<M: Media>(&self, set: &PoolSet<M>) -> Result<()> {
+        set.persist(self.segment.extent.offset, self.tail_bytes)
+    }
+
+    /// Where the next batch will lie.
+    pub fn tail(&self) -> Offset {
+        self.segment.extent.offset.plus(self.tail_bytes)
+    }
+
+    fn header_at<M: Media>(&self, set: &PoolSet<M>, at_bytes: u64) -> Option<BatchHeader> {
+        if at_bytes + BatchHeader::BYTES as u64 > self.segment.extent.len_bytes {
+            return None;
+        }
+        let mut bytes = [0; BatchHeader::BYTES];
+        set.load_bytes(self.segment.extent.offset.plus(at_bytes), &mut bytes);
+        BatchHeader::decode(&bytes, self.segment.seed)
+    }
+
+    fn read_at_tail<M: Media>(&self, set: &PoolSet<M>) -> Option<LogBatch> {
+        let header = self.header_at(set, self.tail_bytes)?;
+        let room = self.segment.extent.len_bytes - self.tail_bytes - BatchHeader::BYTES as u64;
+        if header.sequence != self.next_sequence || header.payload_bytes > room {
+            return None;
+        }
+        let mut payload = vec![0; usize::try_from(header.payload_bytes).ok()?];
+        set.load_bytes(self.tail().plus(BatchHeader::BYTES as u64), &mut payload);
+        (crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc).then_some(LogBatch {
+            sequence: header.sequence,
+            kind: header.kind,
+            payload,
+        })
+    }
+
+    fn something_valid_lies_above<M: Media>(&self, set: &PoolSet<M>) -> bool {
+        let end = self.segment.extent.len_bytes;
+        let mut at = self.tail_bytes + BATCH_ALIGN;
+        while at < end {
+            if let Some(header) = self.header_at(set, at)
+                && header.sequence > self.next_sequence
+                && header.durable_tail_bytes > self.tail_bytes
+            {
+                return true;
+            }
+            at += BATCH_ALIGN;
+        }
+        false
+    }
+
+    fn corrupt<M: Media>(&self, set: &PoolSet<M>, what: &'static str) -> Error {
+        let path = set
+            .part(self.segment.extent.offset.part())
+            .map_or_else(PathBuf::new, |part| part.files[0].path().to_owned());
+        Error::Corrupt { path, what, offset_bytes: self.tail().byte() }
+    }
+}

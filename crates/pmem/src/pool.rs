@@ -1,0 +1,482 @@
+//! A pool: open it, look names up, pin what is read.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use crate::catalogue::{Catalogue, RegionInfo};
+use crate::cell::DoubleCell;
+use crate::commit::Writer;
+use crate::durability::{Backing, Durability, Granularity};
+use crate::error::{Error, Result, Uuid};
+use crate::extent::{Extent, FreeMap, Reservation, Space};
+use crate::format::{self, HEAD_BYTES, PartState, ROOT_AT, Root, SUPERBLOCK_AT, Superblock, TAIL_HINT_AT};
+use crate::lifecycle;
+use crate::log::{Segment, SelfCertifyingLog};
+use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe, Touch};
+use crate::pins::{Pin, Pins, WRITER_AT};
+use crate::set::{Offset, PoolSet};
+
+/// The product that a pool belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// 1 to 32 bytes, for example `store`.
+    pub name: &'static str,
+    /// Version of the product's own format.
+    pub version: u32,
+}
+
+/// An open pool.
+///
+/// # Invariants
+/// 1. Free space is what the catalogue, its log segment and the retired extents leave; it is never persisted.
+/// 2. A name changes its meaning only by a log batch; what a batch refers to was durable before the batch was written.
+/// 3. An extent is reused only when no pin older than its retirement is left.
+/// 4. After a failed persist nothing more is written (`WritesRefused`) until the pool is opened again.
+/// 5. While the superblock says clean, the log ends at the clean tail exactly; it is marked dirty, durably, before the
+///    first append, and clean after the last.
+///
+/// # States
+/// ```text
+///            open                  first write             close
+/// (file) ----------> open, clean --------------> dirty ------------> (file)
+///                                                  | persist fails
+///                                                  v
+///                                            writes refused
+/// ```
+pub struct Pool<M: Media> {
+    pub(crate) shared: Arc<Shared<M>>,
+}
+
+/// What the pool and its regions hold together.
+pub(crate) struct Shared<M: Media> {
+    pub(crate) set: PoolSet<M>,
+    pub(crate) identity: Identity,
+    pub(crate) catalogue: RwLock<Catalogue>,
+    pub(crate) pins: Pins<M::File>,
+    pub(crate) space: Space,
+    /// `None` in readers, and after close.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    pub(crate) refused: AtomicBool,
+    pub(crate) process_id: u32,
+}
+
+/// What never changes about a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) set: Uuid,
+    pub(crate) layout: String,
+    pub(crate) layout_version: u32,
+    pub(crate) created_s: u64,
+}
+
+/// A named region, pinned: its extents stay as they are while this lives, whatever becomes of the name.
+pub struct Region<M: Media> {
+    name: Box<str>,
+    info: Arc<RegionInfo>,
+    pin: Pin,
+    shared: Arc<Shared<M>>,
+}
+
+impl<M: Media> Clone for Region<M> {
+    fn clone(&self) -> Self {
+        Region { name: self.name.clone(), info: self.info.clone(), pin: self.pin.clone(), shared: self.shared.clone() }
+    }
+}
+
+/// What [`Pool::info`] tells.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Identity of the set.
+    pub set: Uuid,
+    /// Product and its format version.
+    pub layout: (String, u32),
+    /// Seconds since 1970-01-01 UTC.
+    pub created_s: u64,
+    /// Catalogue generation.
+    pub generation: u64,
+    /// How many names there are.
+    pub names: usize,
+    /// Bytes of all parts, heads included.
+    pub total_bytes: u64,
+    /// Bytes that can be reserved. In a reader: bytes that no region uses.
+    pub free_bytes: u64,
+    /// The largest extent that can be reserved.
+    pub largest_free_bytes: u64,
+    /// Bytes that wait for readers.
+    pub retired_bytes: u64,
+    /// Each part: its files and its stripe.
+    pub parts: Vec<PartInfo>,
+    /// The weakest promise among the files.
+    pub backing: Backing,
+}
+
+/// One part in [`PoolInfo`].
+#[derive(Clone, Debug)]
+pub struct PartInfo {
+    /// Its member files.
+    pub files: Vec<std::path::PathBuf>,
+    /// Logical length.
+    pub len_bytes: u64,
+    /// How it is spread over the files.
+    pub stripe: Stripe,
+}
+
+pub(crate) fn root_cell(set: Uuid) -> DoubleCell {
+    DoubleCell::new(ROOT_AT.map(|at| Offset::new(0, at)), Root::BYTES, format::seed(set, 0))
+}
+
+pub(crate) fn superblock_cell(part: u16) -> DoubleCell {
+    DoubleCell::new(SUPERBLOCK_AT.map(|at| Offset::new(part, at)), Superblock::BYTES, 0)
+}
+
+pub(crate) fn segment_of(root: &Root, set: Uuid) -> Segment {
+    Segment {
+        extent: root.segment,
+        seed: format::seed(set, root.segment_generation),
+        first_sequence: root.first_sequence,
+    }
+}
+
+impl<M: Media> Pool<M> {
+    /// Opens a pool.
+    ///
+    /// # Errors
+    /// Every code that `docs/errors.md` lists under opening. Nothing is changed then.
+    pub fn open(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
+        let file = Arc::new(media.open(path, mode)?);
+        if mode == OpenMode::Writer && !file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
+            return Err(Error::PoolBusy { path: path.to_owned() });
+        }
+        let pins = Pins::new(file.clone());
+        if mode == OpenMode::Reader && !pins.lock_all()? {
+            return Err(Error::PoolBusy { path: path.to_owned() });
+        }
+        let (set, superblock) = lifecycle::open_set(media, path, file, layout, mode)?;
+        let replayed = Replayed::read(&set, superblock.set)?;
+        replayed.check_tail(&set, &superblock)?;
+        let space = Space::new(replayed.free_map(&set)?);
+        let identity = Identity {
+            set: superblock.set,
+            layout: superblock.layout.clone(),
+            layout_version: superblock.layout_version,
+            created_s: superblock.created_s,
+        };
+        let writer = match mode {
+            OpenMode::Writer => {
+                lifecycle::remove_orphans(&set, &superblock)?;
+                Some(Writer::recover(&set, &replayed, superblock)?)
+            }
+            OpenMode::Reader => {
+                replayed.log.persist_replayed(&set)?;
+                pins.lock(replayed.catalogue.generation)?;
+                pins.unlock_all()?;
+                None
+            }
+            OpenMode::Inspect => None,
+        };
+        let process_id = set.media().process_id();
+        let pool = Pool {
+            shared: Arc::new(Shared {
+                set,
+                identity,
+                catalogue: RwLock::new(replayed.catalogue),
+                pins,
+                space,
+                writer: Mutex::new(writer),
+                refused: AtomicBool::new(false),
+                process_id,
+            }),
+        };
+        if mode == OpenMode::Writer {
+            pool.reclaim()?;
+            pool.shared.keep_spare();
+        }
+        Ok(pool)
+    }
+
+    /// The address space of the pool, for products that write their own regions.
+    pub fn set(&self) -> &PoolSet<M> {
+        &self.shared.set
+    }
+
+    /// How the pool was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.shared.set.mode()
+    }
+
+    /// Identity of the pool.
+    pub fn uuid(&self) -> Uuid {
+        self.shared.identity.set
+    }
+
+    /// The catalogue generation that this handle sees.
+    pub fn generation(&self) -> u64 {
+        self.shared.catalogue().generation
+    }
+
+    /// The region of a name, pinned at the generation that this handle sees.
+    ///
+    /// # Errors
+    /// `NoSuchName`, `UsedAfterFork`.
+    pub fn region(&self, name: &str) -> Result<Region<M>> {
+        self.shared.check_process()?;
+        let catalogue = self.shared.catalogue();
+        let Some((name, info)) = catalogue.names.get_key_value(name) else {
+            return Err(Error::NoSuchName { name: name.to_owned() });
+        };
+        Ok(self.pinned(&catalogue, name, info))
+    }
+
+    /// All regions whose names start with `prefix`, in the order of their names, from one generation.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn regions(&self, prefix: &str) -> Result<Vec<Region<M>>> {
+        self.shared.check_process()?;
+        let catalogue = self.shared.catalogue();
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let found = catalogue.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(prefix));
+        Ok(found.map(|(name, info)| self.pinned(&catalogue, name, info)).collect())
+    }
+
+    fn pinned(&self, catalogue: &Catalogue, name: &str, info: &Arc<RegionInfo>) -> Region<M> {
+        Region {
+            name: name.into(),
+            info: info.clone(),
+            pin: self.shared.pins.pin(catalogue.generation),
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// Sets space aside. Nothing is written; dropping it gives the space back.
+    ///
+    /// # Errors
+    /// `PoolFull`, `NotWritable`, `WritesRefused`, `UsedAfterFork`.
+    pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        self.shared.check_writable()?;
+        match self.shared.space.reserve(len_bytes) {
+            Err(Error::PoolFull { .. }) if self.reclaim()? > 0 => self.shared.space.reserve(len_bytes),
+            result => result,
+        }
+    }
+
+    /// Moves a reader or an inspector on to the newest commit. Regions that it gave out keep what they have.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`; the handle then stays where it was.
+    pub fn refresh(&self) -> Result<u64> {
+        self.shared.check_process()?;
+        let shared = &*self.shared;
+        if self.mode() == OpenMode::Writer {
+            return Ok(self.generation());
+        }
+        let reader = self.mode() == OpenMode::Reader;
+        if reader && !shared.pins.lock_all()? {
+            return Err(Error::PoolBusy { path: shared.set.path().to_owned() });
+        }
+        let result = self.reread(reader);
+        if reader {
+            shared.pins.unlock_all()?;
+        }
+        result
+    }
+
+    fn reread(&self, reader: bool) -> Result<u64> {
+        let shared = &*self.shared;
+        lifecycle::open_new_parts(&shared.set, shared.identity.set)?;
+        let replayed = Replayed::read(&shared.set, shared.identity.set)?;
+        let generation = replayed.catalogue.generation;
+        if reader {
+            replayed.log.persist_replayed(&shared.set)?;
+            shared.pins.lock(generation)?;
+        }
+        let free = replayed.free_map(&shared.set)?;
+        let mut catalogue = shared.catalogue.write().expect("no panic while the catalogue is exchanged");
+        let before = catalogue.generation;
+        *catalogue = replayed.catalogue;
+        shared.space.with(|map| *map = free);
+        if reader && before != generation && !shared.pins.own().contains(&before) {
+            shared.pins.unlock(before)?;
+        }
+        Ok(generation)
+    }
+
+    /// What the pool is and how full it is.
+    pub fn info(&self) -> PoolInfo {
+        let shared = &*self.shared;
+        let catalogue = shared.catalogue();
+        let parts: Vec<PartInfo> = shared.set.parts().map(lifecycle::part_info).collect();
+        let (free_bytes, largest_free_bytes) = shared.space.with(|map| (map.free_bytes(), map.largest()));
+        PoolInfo {
+            set: shared.identity.set,
+            layout: (shared.identity.layout.clone(), shared.identity.layout_version),
+            created_s: shared.identity.created_s,
+            generation: catalogue.generation,
+            names: catalogue.names.len(),
+            total_bytes: parts.iter().map(|part| part.len_bytes).sum(),
+            free_bytes,
+            largest_free_bytes,
+            retired_bytes: catalogue.retired.values().map(|retired| retired.extent.len_bytes).sum(),
+            parts,
+            backing: shared.set.weakest_backing(),
+        }
+    }
+}
+
+impl<M: Media> Shared<M> {
+    pub(crate) fn catalogue(&self) -> std::sync::RwLockReadGuard<'_, Catalogue> {
+        self.catalogue.read().expect("no panic while the catalogue is exchanged")
+    }
+
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.set.media().process_id() == self.process_id {
+            return Ok(());
+        }
+        Err(Error::UsedAfterFork { path: self.set.path().to_owned() })
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_process()?;
+        let path = || self.set.path().to_owned();
+        match self.set.mode() {
+            OpenMode::Writer if self.refused.load(Ordering::Acquire) => Err(Error::WritesRefused { path: path() }),
+            OpenMode::Writer => Ok(()),
+            _ => Err(Error::NotWritable { path: path() }),
+        }
+    }
+}
+
+impl<M: Media> Region<M> {
+    /// Its name when it was looked up.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the catalogue says of it.
+    pub fn info(&self) -> &RegionInfo {
+        &self.info
+    }
+
+    /// The generation that it is pinned at.
+    pub fn generation(&self) -> u64 {
+        self.pin.generation()
+    }
+
+    /// Address of the first byte of an extent; valid as long as the region lives.
+    ///
+    /// # Panics
+    /// If there is no such extent.
+    pub fn address(&self, extent: usize) -> *mut u8 {
+        self.shared.set.address(self.info.extents[extent].offset)
+    }
+
+    /// Populates its extents, so that what is lost is an error here and no signal later.
+    ///
+    /// # Errors
+    /// `BadBlock`, `Truncated`, `Io`.
+    pub fn guard(&self) -> Result<()> {
+        self.info.extents.iter().try_for_each(|e| self.shared.set.guard(e.offset, e.len_bytes, Touch::Load))
+    }
+
+    /// Copies bytes of an extent out.
+    ///
+    /// # Panics
+    /// If the range leaves the extent.
+    pub fn load_bytes(&self, extent: usize, offset_bytes: u64, into: &mut [u8]) {
+        let e = self.info.extents[extent];
+        assert!(offset_bytes + into.len() as u64 <= e.len_bytes, "the range leaves the extent");
+        self.shared.set.load_bytes(e.offset.plus(offset_bytes), into);
+    }
+}
+
+/// The catalogue as the media says.
+pub(crate) struct Replayed {
+    pub(crate) catalogue: Catalogue,
+    pub(crate) root: Root,
+    pub(crate) root_value: crate::cell::CellValue,
+    pub(crate) log: SelfCertifyingLog,
+}
+
+impl Replayed {
+    /// Replays the log. A commit that the tail hint proves to have been durable must be there; the hint is read
+    /// first, because a writer may go on meanwhile.
+    pub(crate) fn read<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<Replayed> {
+        let corrupt = |what, offset_bytes| Error::Corrupt { path: set.path().to_owned(), what, offset_bytes };
+        set.guard(Offset::new(0, 0), HEAD_BYTES, Touch::Load)?;
+        let hint = format::decode_tail_hint(format::seed(uuid, 0), set.load_u64(Offset::new(0, TAIL_HINT_AT)));
+        let root_value = root_cell(uuid).read(set).ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
+        let root = Root::decode(&root_value.payload).ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
+        if !set.contains(root.segment) {
+            return Err(corrupt("the root cell's segment", ROOT_AT[0]));
+        }
+        set.guard(root.segment.offset, root.segment.len_bytes, Touch::Load)?;
+        let mut catalogue = Catalogue::default();
+        let log = SelfCertifyingLog::replay(set, segment_of(&root, uuid), |batch| catalogue.replay(&batch))?;
+        if catalogue.generation == 0 {
+            return Err(corrupt("the catalogue's checkpoint", root.segment.offset.byte()));
+        }
+        catalogue.reused(root.segment);
+        if hint.is_some_and(|hint| hint > catalogue.generation & format::TAIL_HINT_MASK) {
+            return Err(corrupt("the end of the log", log.tail().byte()));
+        }
+        Ok(Replayed { catalogue, root, root_value, log })
+    }
+
+    /// A pool that says clean must end where it says. A reader's superblock may be older than the log that it read.
+    fn check_tail<M: Media>(&self, set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
+        let generation = self.catalogue.generation;
+        let at_end = match set.mode() {
+            OpenMode::Writer => superblock.clean_tail == generation,
+            OpenMode::Reader | OpenMode::Inspect => superblock.clean_tail <= generation,
+        };
+        if superblock.state == PartState::Clean && !at_end {
+            let offset_bytes = self.log.tail().byte();
+            return Err(Error::Corrupt { path: set.path().to_owned(), what: "the end of the log", offset_bytes });
+        }
+        Ok(())
+    }
+
+    fn free_map<M: Media>(&self, set: &PoolSet<M>) -> Result<FreeMap> {
+        let areas: Vec<Extent> = set.data_areas().collect();
+        let mut used: Vec<Extent> = self.catalogue.extents().collect();
+        used.push(self.root.segment);
+        FreeMap::complement(&areas, used).map_err(|bad| Error::Corrupt {
+            path: set.path().to_owned(),
+            what: "an extent of the catalogue",
+            offset_bytes: bad.offset.byte(),
+        })
+    }
+}
+
+impl<M: Media> PoolSet<M> {
+    /// The part of each mapping that holds extents.
+    pub(crate) fn data_areas(&self) -> impl Iterator<Item = Extent> {
+        (0..self.part_count()).map(|part| {
+            let len = self.part_bytes(part).expect("a part that was counted") / format::EXTENT_ALIGN;
+            Extent { offset: Offset::new(part, HEAD_BYTES), len_bytes: len * format::EXTENT_ALIGN - HEAD_BYTES }
+        })
+    }
+
+    fn contains(&self, extent: Extent) -> bool {
+        extent.offset.byte() >= HEAD_BYTES
+            && extent.offset.byte().is_multiple_of(format::EXTENT_ALIGN)
+            && self
+                .part_bytes(extent.offset.part())
+                .is_some_and(|len| extent.offset.byte().checked_add(extent.len_bytes).is_some_and(|end| end <= len))
+    }
+
+    /// The backing with the weakest promise: lowest durability, then coarsest granularity.
+    pub(crate) fn weakest_backing(&self) -> Backing {
+        let files = self.parts().flat_map(|part| &part.files);
+        let rank = |b: &Backing| (b.durability, std::cmp::Reverse(b.granularity));
+        files.map(|f| f.backing().clone()).min_by_key(rank).unwrap_or(Backing {
+            durability: Durability::Volatile,
+            granularity: Granularity::Page,
+            provenance: crate::durability::Provenance::Emulated,
+            filesystem: String::new(),
+            reason: String::new(),
+        })
+    }
+}

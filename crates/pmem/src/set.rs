@@ -1,0 +1,267 @@
+//! A pool's parts as one address space, and the persist calls over it.
+
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::durability::Granularity;
+use crate::error::{Error, Result};
+use crate::media::{Media, MediaFile, MediaMap, OpenMode, Touch};
+
+/// A place in a pool: part and byte. The persisted form is one word; 0 is null.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Offset(u64);
+
+impl Offset {
+    /// Nowhere.
+    pub const NULL: Offset = Offset(0);
+    const BYTE_BITS: u32 = 48;
+
+    /// A byte of a part.
+    ///
+    /// # Panics
+    /// If `byte` has more than 48 bits.
+    pub fn new(part: u16, byte: u64) -> Offset {
+        assert!(byte >> Self::BYTE_BITS == 0, "byte {byte} of a part has more than 48 bits");
+        Offset(u64::from(part) << Self::BYTE_BITS | byte)
+    }
+
+    /// The part.
+    pub fn part(self) -> u16 {
+        (self.0 >> Self::BYTE_BITS) as u16
+    }
+
+    /// The byte within the part.
+    pub fn byte(self) -> u64 {
+        self.0 & ((1 << Self::BYTE_BITS) - 1)
+    }
+
+    /// Whether it is nowhere.
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The persisted form.
+    pub fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// From the persisted form; any word is an offset, whether it lies in a pool or not.
+    pub fn from_word(word: u64) -> Offset {
+        Offset(word)
+    }
+
+    /// A later byte of the same part.
+    ///
+    /// # Panics
+    /// If the result leaves the 48 bits.
+    pub fn plus(self, bytes: u64) -> Offset {
+        Offset::new(self.part(), self.byte() + bytes)
+    }
+}
+
+impl std::fmt::Debug for Offset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{:#x}", self.part(), self.byte())
+    }
+}
+
+/// What one thread has flushed since its last fence. Flushes belong to the thread that made them, so this stays on it.
+#[derive(Default)]
+pub struct Pending {
+    page_ranges: Vec<(Offset, u64)>,
+    on_one_thread: PhantomData<*const ()>,
+}
+
+impl Pending {
+    /// Nothing flushed yet.
+    pub fn new() -> Pending {
+        Pending::default()
+    }
+}
+
+/// One part: its files and their mapping.
+pub(crate) struct Part<M: Media> {
+    pub(crate) files: Vec<Arc<M::File>>,
+    pub(crate) map: M::Map,
+    pub(crate) stripe: crate::media::Stripe,
+}
+
+/// The most parts that a pool may have. A table of this many pointers makes every access lock-free.
+pub const MAX_PARTS: usize = 1024;
+
+/// The parts of a pool, in order. Parts are only ever added.
+pub struct PoolSet<M: Media> {
+    media: M,
+    path: PathBuf,
+    mode: OpenMode,
+    parts: Box<[OnceLock<Box<Part<M>>>]>,
+}
+
+impl<M: Media> PoolSet<M> {
+    pub(crate) fn new(media: M, path: &Path, mode: OpenMode, first: Part<M>) -> PoolSet<M> {
+        let set =
+            PoolSet { media, path: path.to_owned(), mode, parts: (0..MAX_PARTS).map(|_| OnceLock::new()).collect() };
+        set.push(first);
+        set
+    }
+
+    /// The medium under the pool.
+    pub fn media(&self) -> &M {
+        &self.media
+    }
+
+    /// The name of the pool's first file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How the pool was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+
+    /// Adds a part at the end. Only one thread at a time adds parts.
+    ///
+    /// # Panics
+    /// If there are [`MAX_PARTS`] already.
+    pub(crate) fn push(&self, part: Part<M>) {
+        let free = &self.parts[usize::from(self.part_count())];
+        assert!(free.set(Box::new(part)).is_ok(), "one thread at a time adds parts");
+    }
+
+    pub(crate) fn part(&self, index: u16) -> Option<&Part<M>> {
+        self.parts.get(usize::from(index))?.get().map(|part| &**part)
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part<M>> {
+        self.parts.iter().map_while(|part| part.get().map(|part| &**part))
+    }
+
+    pub(crate) fn part_count(&self) -> u16 {
+        self.parts().count() as u16
+    }
+
+    pub(crate) fn first_file(&self) -> &Arc<M::File> {
+        &self.at(Offset::NULL).files[0]
+    }
+
+    /// The part that holds an offset. Offsets from a medium are validated before they are used.
+    fn at(&self, offset: Offset) -> &Part<M> {
+        self.part(offset.part()).unwrap_or_else(|| panic!("{offset:?} lies in no part of the pool"))
+    }
+
+    /// Length of a part in bytes.
+    pub(crate) fn part_bytes(&self, index: u16) -> Option<u64> {
+        self.part(index).map(|p| p.map.len_bytes())
+    }
+
+    /// Address of a byte. Valid as long as the set lives.
+    pub fn address(&self, offset: Offset) -> *mut u8 {
+        let map = &self.at(offset).map;
+        assert!(offset.byte() < map.len_bytes(), "{offset:?} lies past the end of its part");
+        map.base().wrapping_add(offset.byte() as usize)
+    }
+
+    /// Loads 8 aligned bytes, acquire.
+    pub fn load_u64(&self, offset: Offset) -> u64 {
+        self.at(offset).map.load_u64(offset.byte())
+    }
+
+    /// Copies bytes out.
+    pub fn load_bytes(&self, offset: Offset, into: &mut [u8]) {
+        self.at(offset).map.load_bytes(offset.byte(), into);
+    }
+
+    /// Stores 8 aligned bytes at once, release.
+    #[track_caller]
+    pub fn store_u64(&self, offset: Offset, value: u64) {
+        self.at(offset).map.store_u64(offset.byte(), value);
+    }
+
+    /// Stores bytes through the cache.
+    #[track_caller]
+    pub fn store_bytes(&self, offset: Offset, from: &[u8]) {
+        self.at(offset).map.store_bytes(offset.byte(), from);
+    }
+
+    /// Copies bytes past the cache; see [`MediaMap::nt_copy`]. They are pending like flushed ones.
+    #[track_caller]
+    pub fn nt_copy(&self, pending: &mut Pending, offset: Offset, from: &[u8]) {
+        let part = self.at(offset);
+        copy_slice(&part.map, offset.byte(), from);
+        self.note(part, pending, offset, from.len() as u64);
+    }
+
+    /// Starts the write-back of a range.
+    #[track_caller]
+    pub fn flush(&self, pending: &mut Pending, offset: Offset, len_bytes: u64) {
+        let part = self.at(offset);
+        part.map.flush(offset.byte(), len_bytes);
+        self.note(part, pending, offset, len_bytes);
+    }
+
+    fn note(&self, part: &Part<M>, pending: &mut Pending, offset: Offset, len_bytes: u64) {
+        if part.files[0].backing().granularity == Granularity::Page {
+            pending.page_ranges.push((offset, len_bytes));
+        }
+    }
+
+    /// Waits until everything in `pending` is durable.
+    ///
+    /// # Errors
+    /// `Io` when the kernel could not write a page back. The range is then in an unknown state.
+    #[track_caller]
+    pub fn fence(&self, pending: &mut Pending) -> Result<()> {
+        self.media.fence();
+        for (offset, len_bytes) in pending.page_ranges.drain(..) {
+            let part = self.at(offset);
+            part.map.sync_range(offset.byte(), len_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Flush, then fence.
+    #[track_caller]
+    pub fn persist(&self, offset: Offset, len_bytes: u64) -> Result<()> {
+        let mut pending = Pending::new();
+        self.flush(&mut pending, offset, len_bytes);
+        self.fence(&mut pending)
+    }
+
+    /// Turns what would be a signal into an error; see [`MediaMap::guard`].
+    pub fn guard(&self, offset: Offset, len_bytes: u64, touch: Touch) -> Result<()> {
+        self.at(offset).map.guard(offset.byte(), len_bytes, touch)
+    }
+
+    /// Compares the length of every file with the length it had when it was mapped.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub(crate) fn check_lengths(&self) -> Result<()> {
+        for part in self.parts() {
+            let members = part.files.len() as u64;
+            let expected_bytes = if members == 1 {
+                part.map.len_bytes()
+            } else {
+                use crate::format::HEAD_BYTES;
+                HEAD_BYTES + (part.map.len_bytes() - HEAD_BYTES) / members
+            };
+            for file in &part.files {
+                let got_bytes = file.len_bytes()?;
+                if got_bytes < expected_bytes {
+                    return Err(Error::Truncated { path: file.path().to_owned(), got_bytes, expected_bytes });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Non-temporal copy from memory that nobody writes meanwhile.
+#[allow(unsafe_code)]
+#[track_caller]
+fn copy_slice<X: MediaMap>(map: &X, offset_bytes: u64, from: &[u8]) {
+    // SAFETY: the slice is readable for its length.
+    unsafe { map.nt_copy(offset_bytes, from.as_ptr(), from.len()) }
+}
