@@ -1,0 +1,496 @@
+//! A medium that records what is done to it.
+//!
+//! What a program sees is always its newest stores (that is WORK). What a crash leaves is worked out afterwards from
+//! the trace; see [`crate::Campaign`].
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pmem::{
+    Backing, Durability, Error, Granularity, LockKind, Media, MediaFile, MediaMap, OpenMode, Provenance, Result,
+    Stripe, Touch, Uuid,
+};
+
+use crate::disk::{Disk, FileId};
+use crate::mutate::{Mutation, Verdict};
+use crate::trace::{Call, Event, Site};
+
+/// A simulated machine. Clones are the same machine.
+#[derive(Clone)]
+pub struct Sim {
+    state: Arc<Mutex<State>>,
+    granularity: Granularity,
+}
+
+pub(crate) struct State {
+    pub(crate) disk: Disk,
+    pub(crate) trace: Vec<Event>,
+    pub(crate) sites: BTreeSet<(Call, Site)>,
+    pub(crate) mutation: Option<Mutation>,
+    /// Stores that a mutation holds back: thread, file, offset, bytes.
+    delayed: Vec<(u16, FileId, u64, Vec<u8>)>,
+    locks: BTreeSet<HeldLock>,
+    faults: Vec<Fault>,
+    handles: u32,
+    uuids: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct HeldLock {
+    file: FileId,
+    start: u64,
+    end: u64,
+    holder: u32,
+    exclusive: bool,
+}
+
+/// A failure to inject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next file creation finds the file system full.
+    NoSpace,
+    /// The n-th write-back or fsync from now fails with EIO (0: the next).
+    WriteBack(u32),
+}
+
+/// A file of a simulated machine.
+pub struct SimFile {
+    sim: Sim,
+    path: PathBuf,
+    id: FileId,
+    holder: u32,
+    backing: Backing,
+}
+
+/// A mapping on a simulated machine.
+pub struct SimMap {
+    sim: Sim,
+    files: Vec<FileId>,
+    stripe: Stripe,
+    len_bytes: u64,
+    path: PathBuf,
+}
+
+static THREADS: AtomicU16 = AtomicU16::new(0);
+
+thread_local! {
+    static THREAD: u16 = THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn thread() -> u16 {
+    THREAD.with(|&thread| thread)
+}
+
+impl Sim {
+    /// An empty machine whose stores become durable in this unit.
+    ///
+    /// # Panics
+    /// With byte granularity, where nothing visible is ever lost and so nothing can be simulated.
+    pub fn new(granularity: Granularity) -> Sim {
+        Sim::over(Disk::default(), granularity, 0)
+    }
+
+    /// A machine with these files; `life` makes its identities differ from those of its earlier lives.
+    pub(crate) fn over(disk: Disk, granularity: Granularity, life: u32) -> Sim {
+        assert_ne!(granularity, Granularity::Byte, "with byte granularity there is nothing to lose");
+        let state = State {
+            disk,
+            trace: Vec::new(),
+            sites: BTreeSet::new(),
+            mutation: None,
+            delayed: Vec::new(),
+            locks: BTreeSet::new(),
+            faults: Vec::new(),
+            handles: 0,
+            uuids: u64::from(life) << 32,
+        };
+        Sim { state: Arc::new(Mutex::new(state)), granularity }
+    }
+
+    /// Operations up to number `operation` may be seen after a crash from here on.
+    pub fn started(&self, operation: usize) {
+        self.lock().trace.push(Event::Started(operation));
+    }
+
+    /// Operations up to number `operation` must be seen after a crash from here on.
+    pub fn acknowledged(&self, operation: usize) {
+        self.lock().trace.push(Event::Acknowledged(operation));
+    }
+
+    /// Recovery has shown the state after `operation` to somebody: it may neither fall back nor go on by itself.
+    pub fn observed(&self, operation: usize) {
+        self.lock().trace.push(Event::Observed(operation));
+    }
+
+    /// The process is gone and its locks with it; its stores stay visible. For workloads that restart.
+    pub fn kill(&self) {
+        let mut state = self.lock();
+        state.locks.clear();
+        state.delayed.clear();
+    }
+
+    /// Injects a failure.
+    pub fn inject(&self, fault: Fault) {
+        self.lock().faults.push(fault);
+    }
+
+    /// The unit in which stores become durable.
+    pub fn granularity(&self) -> Granularity {
+        self.granularity
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic of the program under test says nothing about the simulator's own state.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn handle(&self, path: &Path, id: FileId) -> SimFile {
+        let mut state = self.lock();
+        state.handles += 1;
+        SimFile {
+            sim: self.clone(),
+            path: path.to_owned(),
+            id,
+            holder: state.handles,
+            backing: Backing {
+                durability: Durability::PowerFailSafe,
+                granularity: self.granularity,
+                provenance: Provenance::Emulated,
+                filesystem: "simulated".into(),
+                reason: "the crash simulator decides".into(),
+            },
+        }
+    }
+}
+
+impl State {
+    fn verdict(&mut self, call: Call, site: Site) -> Verdict {
+        self.sites.insert((call, site));
+        self.mutation.map_or(Verdict::Keep, |mutation| mutation.verdict(call, site))
+    }
+
+    fn store(&mut self, file: FileId, offset_bytes: u64, bytes: &[u8], non_temporal: bool) {
+        self.disk.write(file, offset_bytes, bytes);
+        let event = Event::Store { file, offset_bytes, bytes: bytes.into(), non_temporal, thread: thread() };
+        self.trace.push(event);
+    }
+
+    /// Stores that a mutation has held back happen after the next fence of their thread.
+    fn release_delayed(&mut self) {
+        for (_, file, offset_bytes, bytes) in std::mem::take(&mut self.delayed) {
+            self.store(file, offset_bytes, &bytes, false);
+        }
+    }
+
+    fn take_fault(&mut self, wanted: Fault) -> bool {
+        let found = self.faults.iter().position(|&fault| fault == wanted);
+        found.map(|at| self.faults.remove(at)).is_some()
+    }
+
+    fn write_back_fails(&mut self) -> bool {
+        let now = self.take_fault(Fault::WriteBack(0));
+        for fault in &mut self.faults {
+            if let Fault::WriteBack(n) = fault {
+                *n -= 1;
+            }
+        }
+        now
+    }
+}
+
+impl Media for Sim {
+    type File = SimFile;
+    type Map = SimMap;
+
+    fn create(&self, path: &Path, len_bytes: u64) -> Result<SimFile> {
+        let mut state = self.lock();
+        if state.disk.lookup(path).is_some() {
+            return Err(Error::AlreadyExists { path: path.to_owned() });
+        }
+        if state.take_fault(Fault::NoSpace) {
+            return Err(Error::FileSystemFull { path: path.to_owned(), requested_bytes: len_bytes });
+        }
+        let id = state.disk.new_file(len_bytes);
+        state.disk.bind(path, Some(id));
+        state.trace.push(Event::Create { path: path.to_owned(), len_bytes });
+        drop(state);
+        Ok(self.handle(path, id))
+    }
+
+    fn open(&self, path: &Path, _mode: OpenMode) -> Result<SimFile> {
+        let id = self.lock().disk.lookup(path).ok_or_else(|| Error::NotFound { path: path.to_owned() })?;
+        Ok(self.handle(path, id))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut state = self.lock();
+        if state.disk.lookup(to).is_some() {
+            return Err(Error::AlreadyExists { path: to.to_owned() });
+        }
+        let file = state.disk.lookup(from).ok_or_else(|| Error::NotFound { path: from.to_owned() })?;
+        state.disk.bind(from, None);
+        state.disk.bind(to, Some(file));
+        state.trace.push(Event::Rename { from: from.to_owned(), to: to.to_owned(), file });
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let mut state = self.lock();
+        if state.disk.lookup(path).is_none() {
+            return Err(Error::NotFound { path: path.to_owned() });
+        }
+        state.disk.bind(path, None);
+        state.trace.push(Event::Remove { path: path.to_owned() });
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.lock().trace.push(Event::SyncDir { path: path.to_owned() });
+        Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.lock().disk.lookup(path).is_some())
+    }
+
+    fn map(&self, files: &[Arc<SimFile>], stripe: Stripe, _mode: OpenMode) -> Result<SimMap> {
+        let state = self.lock();
+        let shortest = files.iter().map(|file| state.disk.len_bytes(file.id)).min().unwrap_or(0);
+        Ok(SimMap {
+            sim: self.clone(),
+            files: files.iter().map(|file| file.id).collect(),
+            stripe,
+            len_bytes: stripe.logical_bytes(shortest),
+            path: files[0].path.clone(),
+        })
+    }
+
+    #[track_caller]
+    fn fence(&self) {
+        let site = Location::caller();
+        let mut state = self.lock();
+        if state.verdict(Call::Fence, site) == Verdict::Keep {
+            state.trace.push(Event::Fence { thread: thread(), site });
+        }
+        state.release_delayed();
+    }
+
+    fn new_uuid(&self) -> Uuid {
+        let mut state = self.lock();
+        state.uuids += 1;
+        let mut bytes = [0xA5; 16];
+        bytes[..8].copy_from_slice(&state.uuids.to_le_bytes());
+        Uuid(bytes)
+    }
+
+    fn process_id(&self) -> u32 {
+        1
+    }
+}
+
+impl MediaFile for SimFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        Ok(self.sim.lock().disk.len_bytes(self.id))
+    }
+
+    fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    fn pread(&self, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
+        let state = self.sim.lock();
+        let (got_bytes, expected_bytes) = (state.disk.len_bytes(self.id), offset_bytes + into.len() as u64);
+        if expected_bytes > got_bytes {
+            return Err(Error::Truncated { path: self.path.clone(), got_bytes, expected_bytes });
+        }
+        state.disk.read(self.id, offset_bytes, into);
+        Ok(())
+    }
+
+    fn pwrite(&self, offset_bytes: u64, from: &[u8]) -> Result<()> {
+        self.sim.lock().store(self.id, offset_bytes, from, false);
+        Ok(())
+    }
+
+    fn fsync(&self) -> Result<()> {
+        let mut state = self.sim.lock();
+        if state.write_back_fails() {
+            return Err(io_error("fsync", &self.path));
+        }
+        state.trace.push(Event::Fsync { file: self.id });
+        Ok(())
+    }
+
+    fn try_lock(&self, kind: LockKind, range: Range<u64>) -> Result<bool> {
+        let exclusive = kind == LockKind::Exclusive;
+        let mut state = self.sim.lock();
+        let conflict = |held: &HeldLock| {
+            held.file == self.id
+                && held.holder != self.holder
+                && (held.exclusive || exclusive)
+                && held.start < range.end
+                && range.start < held.end
+        };
+        if state.locks.iter().any(conflict) {
+            return Ok(false);
+        }
+        let (start, end) = (range.start, range.end);
+        state.locks.insert(HeldLock { file: self.id, start, end, holder: self.holder, exclusive });
+        Ok(true)
+    }
+
+    fn unlock(&self, range: Range<u64>) -> Result<()> {
+        let here = |held: &HeldLock| held.holder == self.holder && held.start == range.start && held.end == range.end;
+        self.sim.lock().locks.retain(|held| !here(held));
+        Ok(())
+    }
+
+    fn find_lock(&self, range: Range<u64>) -> Result<Option<u64>> {
+        let state = self.sim.lock();
+        let other = |held: &&HeldLock| {
+            held.file == self.id && held.holder != self.holder && held.start < range.end && range.start < held.end
+        };
+        Ok(state.locks.iter().find(other).map(|held| held.start))
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.sim.lock().locks.retain(|held| held.holder != self.holder);
+    }
+}
+
+fn io_error(operation: &'static str, path: &Path) -> Error {
+    Error::Io { operation, path: path.to_owned(), source: std::io::Error::from_raw_os_error(5) }
+}
+
+impl SimMap {
+    /// Runs `f(state, file, offset in the file, range of the caller's bytes)` over the pieces of a logical range.
+    fn pieces(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(&mut State, FileId, u64, Range<usize>)) {
+        let end = offset_bytes.checked_add(len_bytes);
+        assert!(end.is_some_and(|end| end <= self.len_bytes), "{len_bytes} bytes at {offset_bytes} leave the mapping");
+        let mut state = self.sim.lock();
+        let mut done = 0;
+        while done < len_bytes {
+            let (member, at, room) = self.stripe.locate(offset_bytes + done);
+            let n = room.min(len_bytes - done);
+            f(&mut state, self.files[usize::from(member)], at, done as usize..(done + n) as usize);
+            done += n;
+        }
+    }
+
+    fn store(&self, offset_bytes: u64, from: &[u8], site: Site) {
+        let verdict = self.sim.lock().verdict(Call::Store, site);
+        self.pieces(offset_bytes, from.len() as u64, |state, file, at, range| match verdict {
+            Verdict::Keep | Verdict::Drop => state.store(file, at, &from[range], false),
+            Verdict::Delay => {
+                // Visible at once, so that the program goes on as it would, but durable in the wrong order.
+                state.disk.write(file, at, &from[range.clone()]);
+                state.delayed.push((thread(), file, at, from[range].to_vec()));
+            }
+        });
+    }
+}
+
+#[allow(unsafe_code)]
+impl MediaMap for SimMap {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// # Panics
+    /// On a stripe, which has no single address here.
+    fn base(&self) -> *mut u8 {
+        assert!(self.files.len() == 1, "a simulated stripe has no single address");
+        self.sim.lock().disk.base(self.files[0])
+    }
+
+    fn load_u64(&self, offset_bytes: u64) -> u64 {
+        assert!(offset_bytes.is_multiple_of(8), "offset {offset_bytes} is not aligned to 8 bytes");
+        let mut bytes = [0; 8];
+        self.load_bytes(offset_bytes, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn load_bytes(&self, offset_bytes: u64, into: &mut [u8]) {
+        self.pieces(offset_bytes, into.len() as u64, |state, file, at, range| {
+            state.disk.read(file, at, &mut into[range]);
+        });
+    }
+
+    #[track_caller]
+    fn store_u64(&self, offset_bytes: u64, value: u64) {
+        assert!(offset_bytes.is_multiple_of(8), "offset {offset_bytes} is not aligned to 8 bytes");
+        self.store(offset_bytes, &value.to_le_bytes(), Location::caller());
+    }
+
+    #[track_caller]
+    fn cas_u64(&self, offset_bytes: u64, current: u64, new: u64) -> Result<u64, u64> {
+        let found = self.load_u64(offset_bytes);
+        if found != current {
+            return Err(found);
+        }
+        self.store(offset_bytes, &new.to_le_bytes(), Location::caller());
+        Ok(found)
+    }
+
+    #[track_caller]
+    fn store_bytes(&self, offset_bytes: u64, from: &[u8]) {
+        self.store(offset_bytes, from, Location::caller());
+    }
+
+    #[track_caller]
+    unsafe fn nt_copy(&self, offset_bytes: u64, from: *const u8, len_bytes: usize) {
+        let verdict = self.sim.lock().verdict(Call::NtCopy, Location::caller());
+        // SAFETY: the caller answers for `len_bytes` readable bytes.
+        let from = unsafe { std::slice::from_raw_parts(from, len_bytes) };
+        self.pieces(offset_bytes, len_bytes as u64, |state, file, at, range| {
+            // The mutant uses plain stores, which no fence makes durable.
+            state.store(file, at, &from[range], verdict == Verdict::Keep);
+        });
+    }
+
+    #[track_caller]
+    fn flush(&self, offset_bytes: u64, len_bytes: u64) {
+        let site = Location::caller();
+        if self.sim.lock().verdict(Call::Flush, site) == Verdict::Drop {
+            return;
+        }
+        self.pieces(offset_bytes, len_bytes, |state, file, offset_bytes, range| {
+            let len_bytes = range.len() as u64;
+            state.trace.push(Event::Flush { file, offset_bytes, len_bytes, thread: thread(), site });
+        });
+    }
+
+    #[track_caller]
+    fn sync_range(&self, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+        let site = Location::caller();
+        {
+            let mut state = self.sim.lock();
+            if state.write_back_fails() {
+                return Err(io_error("msync", &self.path));
+            }
+            if state.verdict(Call::Sync, site) == Verdict::Drop {
+                return Ok(());
+            }
+        }
+        self.pieces(offset_bytes, len_bytes, |state, file, offset_bytes, range| {
+            state.trace.push(Event::Sync { file, offset_bytes, len_bytes: range.len() as u64 });
+        });
+        self.sim.lock().release_delayed();
+        Ok(())
+    }
+
+    fn guard(&self, offset_bytes: u64, len_bytes: u64, _touch: Touch) -> Result<()> {
+        self.pieces(offset_bytes, len_bytes, |_, _, _, _| {});
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Crash campaigns over the protocols of the product crates.
+//!
+//! Each protocol comes with a model that shares no code with it. The campaigns run short in `cargo test` and long in
+//! the deep lane.
+#![deny(unsafe_code)]
+
+pub mod pool;
+pub mod register;

@@ -1,0 +1,287 @@
+//! Pools under crashes: creation, commits, compaction, growth, reclaim, restarts without a power failure.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use crash::{Protocol, Sim};
+use pmem::{Error, Layout, MIN_FILE_BYTES, Media, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec};
+
+const LAYOUT: Layout = Layout { name: "crash", version: 1 };
+/// A name that recovery writes and the model ignores.
+const PROBE: &str = "probe";
+
+/// One step of a workload.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Gives names new contents, all at once: name, seed and length of the content.
+    Put(Vec<(&'static str, u64, usize)>),
+    /// Removes and puts at once.
+    Replace(&'static str, (&'static str, u64, usize)),
+    /// Removes a name.
+    Remove(&'static str),
+    /// Rewrites the log.
+    Compact,
+    /// Adds a part.
+    Grow,
+    /// Closes the pool in order and opens it again.
+    Reopen,
+    /// Drops everything without closing, as `kill -9` does, and opens it again.
+    Kill,
+}
+
+/// A workload over one pool. The model is a map from names to contents.
+pub struct PoolSteps {
+    /// Operation 1 is the creation; step i is operation i + 2.
+    pub steps: Vec<Step>,
+    /// Further files to stripe the pool over.
+    pub more_files: Vec<PathBuf>,
+}
+
+type Model = BTreeMap<&'static str, Vec<u8>>;
+
+fn path() -> &'static Path {
+    Path::new("/pools/p")
+}
+
+/// Content that depends on every bit of the seed.
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| rng.u8(..)).collect()
+}
+
+fn spec(pool: &Pool<Sim>, bytes: &[u8]) -> Result<RegionSpec, Error> {
+    let reservation = pool.reserve(bytes.len() as u64)?;
+    let at = reservation.extent().offset;
+    let mut pending = pmem::Pending::new();
+    pool.set().nt_copy(&mut pending, at, bytes);
+    pool.set().fence(&mut pending)?;
+    let meta = (bytes.len() as u64).to_le_bytes().to_vec();
+    Ok(RegionSpec { kind: 1, meta, add: vec![reservation], ..RegionSpec::default() })
+}
+
+impl PoolSteps {
+    /// Everything the core does, in one short life.
+    pub fn everything() -> PoolSteps {
+        PoolSteps {
+            steps: vec![
+                Step::Put(vec![("a", 1, 100)]),
+                Step::Put(vec![("b", 2, 200), ("c", 3, 64)]),
+                Step::Replace("b", ("a", 4, 300)),
+                Step::Kill,
+                Step::Put(vec![("d", 5, 70)]),
+                Step::Compact,
+                Step::Kill,
+                Step::Put(vec![("a", 6, 100)]),
+                Step::Reopen,
+                Step::Remove("c"),
+                Step::Grow,
+                Step::Put(vec![("e", 7, 128)]),
+                Step::Compact,
+                Step::Remove("a"),
+                Step::Put(vec![("a", 8, 90), ("c", 9, 10)]),
+            ],
+            more_files: Vec::new(),
+        }
+    }
+
+    /// A random life.
+    pub fn random(seed: u64, steps: usize) -> PoolSteps {
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut live: Vec<&'static str> = Vec::new();
+        let mut put = |rng: &mut fastrand::Rng, live: &mut Vec<&'static str>| {
+            let name = NAMES[rng.usize(..NAMES.len())];
+            if !live.contains(&name) {
+                live.push(name);
+            }
+            (name, rng.u64(..), rng.usize(1..400))
+        };
+        let steps = (0..steps)
+            .map(|_| match rng.u32(..20) {
+                0 => Step::Kill,
+                1 => Step::Reopen,
+                2 => Step::Compact,
+                3 => Step::Grow,
+                4..=6 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
+                7..=9 if live.len() > 1 => {
+                    let gone = live.swap_remove(rng.usize(..live.len()));
+                    let (name, seed, len) = put(&mut rng, &mut live);
+                    if name == gone { Step::Put(vec![(name, seed, len)]) } else { Step::Replace(gone, (name, seed, len)) }
+                }
+                10..=13 => {
+                    let (first, second) = (put(&mut rng, &mut live), put(&mut rng, &mut live));
+                    if first.0 == second.0 { Step::Put(vec![first]) } else { Step::Put(vec![first, second]) }
+                }
+                _ => Step::Put(vec![put(&mut rng, &mut live)]),
+            })
+            .collect();
+        PoolSteps { steps, more_files: Vec::new() }
+    }
+
+    fn options(&self) -> PartOptions {
+        PartOptions { file_bytes: MIN_FILE_BYTES, more_files: self.more_files.clone(), chunk_bytes: 2 << 20 }
+    }
+
+    /// The model after so many operations; operation 1 is the creation.
+    fn model(&self, operations: usize) -> Model {
+        let mut model = Model::new();
+        for step in self.steps.iter().take(operations.saturating_sub(1)) {
+            match step {
+                Step::Put(puts) => {
+                    for &(name, seed, len) in puts {
+                        model.insert(name, content(seed, len));
+                    }
+                }
+                Step::Replace(gone, (name, seed, len)) => {
+                    model.remove(gone);
+                    model.insert(name, content(*seed, *len));
+                }
+                Step::Remove(name) => drop(model.remove(name)),
+                Step::Compact | Step::Grow | Step::Reopen | Step::Kill => {}
+            }
+        }
+        model
+    }
+
+    fn perform(&self, sim: &Sim, pool: Pool<Sim>, step: &Step) -> Result<Pool<Sim>, Error> {
+        let mut batch = RedoBatch::new();
+        match step {
+            Step::Put(puts) => {
+                for &(name, seed, len) in puts {
+                    batch.put(name, spec(&pool, &content(seed, len))?);
+                }
+            }
+            Step::Replace(gone, (name, seed, len)) => {
+                batch.remove(gone).put(name, spec(&pool, &content(*seed, *len))?);
+            }
+            Step::Remove(name) => drop(batch.remove(name)),
+            Step::Compact => {
+                pool.compact()?;
+                return Ok(pool);
+            }
+            Step::Grow => {
+                pool.grow(None, &PartOptions::single(MIN_FILE_BYTES))?;
+                return Ok(pool);
+            }
+            Step::Reopen => {
+                pool.close()?;
+                return Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
+            }
+            Step::Kill => {
+                std::mem::forget(pool);
+                sim.kill();
+                return Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
+            }
+        }
+        pool.commit(batch)?;
+        Ok(pool)
+    }
+
+    fn probe(pool: &Pool<Sim>) -> Result<(), Error> {
+        let mut batch = RedoBatch::new();
+        batch.put(PROBE, spec(pool, b"probe")?);
+        pool.commit(batch).map(drop)
+    }
+
+    /// How many operations explain what the pool holds, and that its space adds up.
+    fn explain(&self, pool: &Pool<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
+        let mut found = Model::new();
+        let mut used_bytes = 0;
+        for region in pool.regions("").map_err(|e| e.to_string())? {
+            used_bytes += region.info().extents.iter().map(|extent| extent.len_bytes).sum::<u64>();
+            if region.name() == PROBE {
+                continue;
+            }
+            let known = ["a", "b", "c", "d", "e"].into_iter().find(|name| *name == region.name());
+            let name = known.ok_or_else(|| format!("an unknown name {:?}", region.name()))?;
+            let len = u64::from_le_bytes(region.info().meta[..].try_into().map_err(|_| "broken meta data")?);
+            let mut bytes = vec![0; len as usize];
+            region.load_bytes(0, 0, &mut bytes);
+            found.insert(name, bytes);
+        }
+        let info = pool.info();
+        let heads: u64 = info.parts.iter().map(|_| 2 << 20).sum();
+        let left = info.total_bytes - heads - info.free_bytes - info.retired_bytes - used_bytes;
+        // What is left is the log: a segment and a spare of 64 KiB each.
+        if left != 128 << 10 {
+            return Err(format!("{left} bytes are neither free nor used"));
+        }
+        // Several operations may leave the same contents; the newest allowed one is as good as any.
+        let (start, end) = (*allowed.start(), *allowed.end());
+        (start.max(1)..=end)
+            .rev()
+            .find(|&operations| self.model(operations) == found)
+            .ok_or_else(|| format!("the names {:?} fit no allowed state", found.keys().collect::<Vec<_>>()))
+    }
+}
+
+impl Protocol for PoolSteps {
+    fn workload(&self, sim: &Sim) {
+        sim.started(1);
+        let mut pool = Pool::create(sim.clone(), path(), LAYOUT, &self.options()).expect("a new pool");
+        sim.acknowledged(1);
+        for (operation, step) in (2..).zip(&self.steps) {
+            sim.started(operation);
+            pool = self.perform(sim, pool, step).unwrap_or_else(|e| panic!("{step:?}: {e}"));
+            sim.acknowledged(operation);
+        }
+        pool.close().expect("no fault is injected");
+    }
+
+    fn recover(&self, sim: &Sim, allowed: RangeInclusive<usize>) -> Result<usize, String> {
+        let text = |e: Error| format!("{e} [{}]", e.code().name());
+        let open = |mode| Pool::open(sim.clone(), path(), Some(LAYOUT), mode);
+        if *allowed.start() == 0 && !sim.exists(path()).map_err(text)? {
+            // The creation was lost. It can be done again, unless members are in the way, which have names of their own.
+            if self.more_files.is_empty() {
+                Pool::create(sim.clone(), path(), LAYOUT, &self.options()).map_err(text)?;
+            }
+            return Ok(0);
+        }
+        let reader = open(OpenMode::Reader).map_err(text)?;
+        let seen = self.explain_reader(&reader, &allowed)?;
+        drop(reader);
+        let pool = open(OpenMode::Writer).map_err(text)?;
+        let state = self.explain(&pool, &allowed)?;
+        sim.observed(state);
+        if seen != state && self.model(seen) != self.model(state) {
+            return Err(format!("a reader saw state {seen}, the writer after it {state}"));
+        }
+        let only = state..=state;
+        // Recovered again, after a kill: the same.
+        std::mem::forget(pool);
+        sim.kill();
+        let pool = open(OpenMode::Writer).map_err(text)?;
+        self.explain(&pool, &only)?;
+        Self::probe(&pool).map_err(text)?;
+        pool.close().map_err(text)?;
+        let pool = open(OpenMode::Writer).map_err(text)?;
+        self.explain(&pool, &only)?;
+        pool.region(PROBE).map_err(text)?;
+        Ok(state)
+    }
+}
+
+impl PoolSteps {
+    /// As [`PoolSteps::explain`], without the accounting, which only a writer can do.
+    fn explain_reader(&self, pool: &Pool<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
+        let regions = pool.regions("").map_err(|e| e.to_string())?;
+        let found: BTreeMap<String, Vec<u8>> = regions
+            .iter()
+            .filter(|region| region.name() != PROBE)
+            .map(|region| {
+                let len = u64::from_le_bytes(region.info().meta[..].try_into().expect("8 bytes"));
+                let mut bytes = vec![0; len as usize];
+                region.load_bytes(0, 0, &mut bytes);
+                (region.name().to_owned(), bytes)
+            })
+            .collect();
+        let fits = |operations: &usize| {
+            let model = self.model(*operations);
+            model.len() == found.len() && model.iter().all(|(name, bytes)| found.get(*name) == Some(bytes))
+        };
+        let (start, end) = (*allowed.start(), *allowed.end());
+        (start.max(1)..=end).rev().find(fits).ok_or_else(|| "a reader saw no allowed state".into())
+    }
+}
