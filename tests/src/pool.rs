@@ -90,7 +90,7 @@ impl PoolSteps {
         const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut live: Vec<&'static str> = Vec::new();
-        let mut put = |rng: &mut fastrand::Rng, live: &mut Vec<&'static str>| {
+        let put = |rng: &mut fastrand::Rng, live: &mut Vec<&'static str>| {
             let name = NAMES[rng.usize(..NAMES.len())];
             if !live.contains(&name) {
                 live.push(name);
@@ -235,7 +235,9 @@ impl Protocol for PoolSteps {
         if *allowed.start() == 0 && !sim.exists(path()).map_err(text)? {
             // The creation was lost. It can be done again, unless members are in the way, which have names of their own.
             if self.more_files.is_empty() {
+                sim.started(1);
                 Pool::create(sim.clone(), path(), LAYOUT, &self.options()).map_err(text)?;
+                sim.acknowledged(1);
             }
             return Ok(0);
         }
@@ -260,6 +262,10 @@ impl Protocol for PoolSteps {
         self.explain(&pool, &only)?;
         pool.region(PROBE).map_err(text)?;
         Ok(state)
+    }
+
+    fn same(&self, a: usize, b: usize) -> bool {
+        a > 0 && b > 0 && self.model(a) == self.model(b)
     }
 }
 

@@ -10,7 +10,8 @@ use crate::disk::{Disk, FileId};
 use crate::explore::{Allowed, Explorer};
 use crate::mutate::Mutation;
 use crate::sim::Sim;
-use crate::trace::{Call, Event, Site};
+use crate::trace::{Call, Event, Site, Sites};
+use crate::volatile::Volatile;
 
 /// A durable protocol under test, with its model.
 ///
@@ -28,6 +29,11 @@ pub trait Protocol {
     /// # Errors
     /// Says what is wrong: a state that is none of the allowed ones, an error, a leak.
     fn recover(&self, sim: &Sim, allowed: RangeInclusive<usize>) -> Result<usize, String>;
+
+    /// Whether nobody can tell these states apart, as before and after a restart.
+    fn same(&self, a: usize, b: usize) -> bool {
+        a == b
+    }
 }
 
 /// How thoroughly images are chosen.
@@ -45,6 +51,8 @@ pub struct Policy {
     pub depth: u32,
     /// One image in so many gets its recovery crashed too.
     pub nested_every: u64,
+    /// At one event in so many the program is killed and started again without a power failure.
+    pub kill_every: u64,
     /// Stop after so many images.
     pub limit: u64,
     /// Byte ranges, in any file, whose stores nobody waits for.
@@ -62,6 +70,7 @@ impl Default for Policy {
             pairs: 16,
             depth: 2,
             nested_every: 64,
+            kill_every: 1,
             limit: u64::MAX,
             lazy: Vec::new(),
             only: None,
@@ -110,8 +119,7 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Stores that were not durable when an operation was acknowledged: file, offset, operation. Each is a bug.
     pub dirty_at_acknowledgement: BTreeSet<(FileId, u64, usize)>,
-    /// Calls of the seam that were made, by kind and place.
-    pub sites: BTreeSet<(Call, Site)>,
+    sites: Sites,
     lints: BTreeMap<(Lint, Site), u64>,
 }
 
@@ -129,6 +137,11 @@ impl Report {
             let what = format!("an image that recovers to state {state} can be left where {allowed:?} are allowed");
             self.violations.push(Violation { what, image: self.images, seed: policy.seed, nesting: 0 });
         }
+    }
+
+    /// Calls of the seam that were made, by kind and place.
+    pub fn sites(&self) -> BTreeSet<(Call, Site)> {
+        self.sites.iter().map(|(&(call, _), &site)| (call, site)).collect()
     }
 
     /// Performance notes: what, where, how often.
@@ -203,9 +216,18 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             report: &mut report,
             rng: &mut fastrand::Rng::with_seed(self.policy.seed),
             seen: &mut HashMap::new(),
+            same: &|a, b| self.protocol.same(a, b),
             depth: self.policy.depth,
         };
-        self.walk(&mut explorer, &mut disk, 0, &trace, 0..=0);
+        let volatile = Volatile::new(self.unit_bytes(), 0);
+        let mut visit = |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| {
+            self.visit(explorer, disk, hash, allowed)
+        };
+        let mut restart = |explorer: &mut Explorer<'_>, disk: &mut Disk, allowed| {
+            let image = explorer.report.images;
+            self.recover(explorer, disk, image, &allowed).1
+        };
+        explorer.walk(&mut disk, volatile, &trace, 0..=0, &mut visit, Some(&mut restart));
         let told = (0..disk.file_count()).all(|file| disk.content(file) == newest[file]);
         if !told && report.violations.is_empty() && self.mutation.is_none() {
             report.violations.push(Violation {
@@ -216,12 +238,6 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             });
         }
         report
-    }
-
-    fn walk(&self, explorer: &mut Explorer<'_>, disk: &mut Disk, hash: u64, trace: &[Event], allowed: Allowed) {
-        explorer.walk(disk, hash, trace, self.unit_bytes(), allowed, &mut |explorer, disk, hash, allowed| {
-            self.visit(explorer, disk, hash, allowed)
-        });
     }
 
     /// Recovers from the image on the disk, and crashes some of the recoveries. Tells the recovered state.
@@ -235,41 +251,52 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         if self.policy.only.is_some_and(|only| only != image) && explorer.depth == 0 {
             return None;
         }
-        let mark = disk.mark();
+        let (state, trace) = self.recover(explorer, disk, image, &allowed);
+        if state.is_some() && explorer.depth > 0 && image.is_multiple_of(self.policy.nested_every) {
+            let mark = disk.mark();
+            let volatile = Volatile::new(self.unit_bytes(), hash);
+            let mut visit = |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| {
+                self.visit(explorer, disk, hash, allowed)
+            };
+            explorer.depth -= 1;
+            explorer.walk(disk, volatile, &trace, allowed, &mut visit, None);
+            explorer.depth += 1;
+            disk.rollback(mark);
+        }
+        state
+    }
+
+    /// Runs one recovery on the disk, which is as before afterwards. Reports what goes wrong.
+    fn recover(
+        &self,
+        explorer: &mut Explorer<'_>,
+        disk: &mut Disk,
+        image: u64,
+        allowed: &Allowed,
+    ) -> (Option<usize>, Vec<Event>) {
         let nesting = self.policy.depth - explorer.depth;
+        let mark = disk.mark();
         let sim = Sim::over(std::mem::take(disk), self.granularity, nesting + 1);
         sim.lock().mutation = self.mutation;
         let result = catch_unwind(AssertUnwindSafe(|| self.protocol.recover(&sim, allowed.clone())));
         let (trace, recovered) = take(&sim, explorer.report);
         *disk = recovered;
         disk.rollback(mark);
-        let state = match result {
-            Ok(Ok(state)) if allowed.contains(&state) => Ok(state),
-            Ok(Ok(state)) => Err(format!("state {state} was recovered, allowed are {allowed:?}")),
-            Ok(Err(what)) => Err(format!("{what} (allowed {allowed:?})")),
-            Err(panic) => Err(format!("recovery panicked: {} (allowed {allowed:?})", message(&panic))),
+        let what = match result {
+            Ok(Ok(state)) if explorer.is_allowed(state, allowed) => return (Some(state), trace),
+            Ok(Ok(state)) => format!("state {state} was recovered, allowed are {allowed:?}"),
+            Ok(Err(what)) => format!("{what} (allowed {allowed:?})"),
+            Err(panic) => format!("recovery panicked: {} (allowed {allowed:?})", message(&panic)),
         };
-        let state = match state {
-            Ok(state) => state,
-            Err(what) => {
-                explorer.report.violations.push(Violation { what, image, seed: self.policy.seed, nesting });
-                return None;
-            }
-        };
-        if explorer.depth > 0 && image.is_multiple_of(self.policy.nested_every) {
-            explorer.depth -= 1;
-            self.walk(explorer, disk, hash, &trace, allowed);
-            disk.rollback(mark);
-            explorer.depth += 1;
-        }
-        Some(state)
+        explorer.report.violations.push(Violation { what, image, seed: self.policy.seed, nesting });
+        (None, Vec::new())
     }
 }
 
 /// Takes trace, disk and sites out of a machine.
 fn take(sim: &Sim, report: &mut Report) -> (Vec<Event>, Disk) {
     let mut state = sim.lock();
-    report.sites.append(&mut state.sites);
+    report.sites.extend(state.sites.drain());
     (std::mem::take(&mut state.trace), std::mem::take(&mut state.disk))
 }
 

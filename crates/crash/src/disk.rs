@@ -16,6 +16,8 @@ pub(crate) struct Disk {
     undo: Vec<Undo>,
     /// Old bytes of [`Undo::Bytes`], one after the other.
     old_bytes: Vec<u8>,
+    /// Contents of files that were undone. They are all zero, because every store to them was undone before.
+    zeroed: Vec<Vec<u8>>,
 }
 
 struct Content {
@@ -52,13 +54,15 @@ impl Disk {
                 Undo::Name { path, old: Some(file) } => drop(self.names.insert(path, file)),
                 Undo::Name { path, old: None } => drop(self.names.remove(&path)),
                 Undo::Len { file, old } => self.files[file].len_bytes = old,
-                Undo::NewFile => drop(self.files.pop()),
+                Undo::NewFile => self.zeroed.extend(self.files.pop().map(|file| file.bytes)),
             }
         }
     }
 
     pub(crate) fn new_file(&mut self, len_bytes: u64) -> FileId {
-        self.files.push(Content { bytes: vec![0; len_bytes as usize], len_bytes });
+        let zeroed = self.zeroed.iter().position(|bytes| bytes.len() as u64 == len_bytes);
+        let bytes = zeroed.map_or_else(|| vec![0; len_bytes as usize], |at| self.zeroed.swap_remove(at));
+        self.files.push(Content { bytes, len_bytes });
         self.undo.push(Undo::NewFile);
         self.files.len() - 1
     }

@@ -27,6 +27,8 @@ pub(crate) struct Explorer<'a> {
     pub(crate) rng: &'a mut fastrand::Rng,
     /// Images that were recovered from, by the hash of their content.
     pub(crate) seen: &'a mut HashMap<u64, Seen>,
+    /// Whether two states cannot be told apart.
+    pub(crate) same: &'a dyn Fn(usize, usize) -> bool,
     /// Nesting that is left.
     pub(crate) depth: u32,
 }
@@ -34,20 +36,29 @@ pub(crate) struct Explorer<'a> {
 /// Called with the disk set to an image and the hash of it; must leave it as it was. Tells the recovered state.
 pub(crate) type Visit<'v> = dyn FnMut(&mut Explorer<'_>, &mut Disk, u64, Allowed) -> Option<usize> + 'v;
 
+/// Runs recovery on what is on the disk and gives its trace back; leaves the disk as it was.
+pub(crate) type Restart<'v> = dyn FnMut(&mut Explorer<'_>, &mut Disk, Allowed) -> Vec<Event> + 'v;
+
 impl Explorer<'_> {
-    /// Visits the images of a trace on top of `disk`, whose content has this hash. The disk is left with everything
-    /// committed.
+    /// Visits the images of a trace on top of `disk`, which is left with everything committed.
+    ///
+    /// If `restart` is given, the program is also killed at each event: it starts again on what was visible, and the
+    /// walk goes on through the images of that, in which stores from before the kill are still not durable.
     pub(crate) fn walk(
         &mut self,
         disk: &mut Disk,
-        hash: u64,
+        mut volatile: Volatile,
         trace: &[Event],
-        unit_bytes: u64,
         mut allowed: Allowed,
         visit: &mut Visit<'_>,
+        mut restart: Option<&mut Restart<'_>>,
     ) {
-        let mut volatile = Volatile::new(unit_bytes, hash);
-        for event in trace {
+        for (number, event) in trace.iter().enumerate() {
+            if let Some(restart) = restart.as_deref_mut()
+                && number as u64 % self.policy.kill_every == 0
+            {
+                self.kill(disk, &volatile, &allowed, visit, restart);
+            }
             self.report.points += 1;
             match event {
                 Event::Store { file, offset_bytes, bytes, non_temporal, thread } => {
@@ -99,7 +110,9 @@ impl Explorer<'_> {
                 Event::Started(operation) => allowed = *allowed.start()..=*operation,
                 Event::Acknowledged(operation) => {
                     allowed = *operation..=(*allowed.end()).max(*operation);
-                    self.lint_dirty(&volatile, *operation);
+                    if restart.is_some() {
+                        self.lint_dirty(&volatile, *operation);
+                    }
                     self.all_images(disk, &volatile, &allowed, visit);
                 }
                 Event::Observed(operation) => {
@@ -110,6 +123,25 @@ impl Explorer<'_> {
         }
         self.all_images(disk, &volatile, &allowed, visit);
         volatile.commit_all(disk);
+    }
+
+    fn kill(
+        &mut self,
+        disk: &mut Disk,
+        volatile: &Volatile,
+        allowed: &Allowed,
+        visit: &mut Visit<'_>,
+        restart: &mut Restart<'_>,
+    ) {
+        let mark = disk.mark();
+        volatile.show_all(disk);
+        let trace = restart(self, disk, allowed.clone());
+        disk.rollback(mark);
+        let depth = std::mem::take(&mut self.depth);
+        // The fences of the new process answer for no flush of the old one.
+        self.walk(disk, volatile.without_pending(), &trace, allowed.clone(), visit, None);
+        self.depth = depth;
+        disk.rollback(mark);
     }
 
     fn lint_dirty(&mut self, volatile: &Volatile, operation: usize) {
@@ -169,12 +201,16 @@ impl Explorer<'_> {
     fn is_known(&mut self, hash: u64, allowed: &Allowed) -> bool {
         let Some(&Seen { depth, state }) = self.seen.get(&hash) else { return false };
         if let Some(state) = state
-            && !allowed.contains(&state)
+            && !self.is_allowed(state, allowed)
         {
             self.report.stale(state, allowed, self.policy);
         }
         self.report.pruned += 1;
         depth >= self.depth
+    }
+
+    pub(crate) fn is_allowed(&self, state: usize, allowed: &Allowed) -> bool {
+        allowed.contains(&state) || allowed.clone().any(|allowed| (self.same)(state, allowed))
     }
 
     /// Option numbers for each unit: all combinations when there are few, else families and samples.

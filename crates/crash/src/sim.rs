@@ -17,7 +17,7 @@ use pmem::{
 
 use crate::disk::{Disk, FileId};
 use crate::mutate::{Mutation, Verdict};
-use crate::trace::{Call, Event, Site};
+use crate::trace::{Call, Event, Site, Sites};
 
 /// A simulated machine. Clones are the same machine.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub struct Sim {
 pub(crate) struct State {
     pub(crate) disk: Disk,
     pub(crate) trace: Vec<Event>,
-    pub(crate) sites: BTreeSet<(Call, Site)>,
+    pub(crate) sites: Sites,
     pub(crate) mutation: Option<Mutation>,
     /// Stores that a mutation holds back: thread, file, offset, bytes.
     delayed: Vec<(u16, FileId, u64, Vec<u8>)>,
@@ -100,7 +100,7 @@ impl Sim {
         let state = State {
             disk,
             trace: Vec::new(),
-            sites: BTreeSet::new(),
+            sites: Sites::new(),
             mutation: None,
             delayed: Vec::new(),
             locks: BTreeSet::new(),
@@ -169,7 +169,7 @@ impl Sim {
 
 impl State {
     fn verdict(&mut self, call: Call, site: Site) -> Verdict {
-        self.sites.insert((call, site));
+        self.sites.insert((call, std::ptr::from_ref(site).addr()), site);
         self.mutation.map_or(Verdict::Keep, |mutation| mutation.verdict(call, site))
     }
 

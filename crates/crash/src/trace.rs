@@ -23,6 +23,9 @@ pub enum Call {
     Sync,
 }
 
+/// Seam calls that were made, by kind and address of their place, which is much cheaper to compare than its text.
+pub(crate) type Sites = std::collections::HashMap<(Call, usize), Site>;
+
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {

@@ -20,7 +20,7 @@ struct Piece {
 }
 
 /// The stores to one line (or sector) since it was last durable.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Unit {
     pieces: Vec<Piece>,
     /// For each thread, how many of the pieces its next fence makes durable.
@@ -44,6 +44,7 @@ pub(crate) enum NameChange {
 }
 
 /// Everything that is not durable.
+#[derive(Clone)]
 pub(crate) struct Volatile {
     /// 64 in line mode, 512 in page mode.
     unit_bytes: u64,
@@ -178,6 +179,21 @@ impl Volatile {
         self.names = keep;
         let commit: Vec<NameOp> = commit;
         commit.iter().for_each(|op| op.apply(disk));
+    }
+
+    /// The same with every flush forgotten.
+    pub(crate) fn without_pending(&self) -> Volatile {
+        let mut volatile = self.clone();
+        volatile.units.values_mut().for_each(|unit| unit.pending.clear());
+        volatile
+    }
+
+    /// Writes what the program sees to the disk, without making it durable here.
+    pub(crate) fn show_all(&self, disk: &mut Disk) {
+        self.names.iter().for_each(|op| op.apply(disk));
+        for (&(file, unit), entry) in &self.units {
+            disk.write(file, self.offset_of(unit), entry.options.last().expect("a unit has options"));
+        }
     }
 
     /// Makes everything durable, as if the machine had been shut down in order.

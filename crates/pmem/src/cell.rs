@@ -103,7 +103,6 @@ impl DoubleCell {
         }
     }
 
-    #[track_caller]
     fn write_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset, generation: u64, payload: &[u8]) -> Result<()> {
         assert!(payload.len() == self.payload_bytes && generation != 0);
         let mut bytes = Vec::with_capacity(self.payload_bytes + TRAILER_BYTES);

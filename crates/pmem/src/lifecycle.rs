@@ -15,6 +15,7 @@
 //! A part belongs to the pool when it is linked. An unlinked part of the same set is an orphan of a crash; the next
 //! writer removes it.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -473,7 +474,22 @@ pub(crate) fn open_set<M: Media>(
     let superblock = first.superblock;
     let set = PoolSet::new(media, path, mode, first.part);
     open_linked(&set, superblock.set, superblock.next.clone())?;
+    if mode != OpenMode::Inspect {
+        sync_names(&set)?;
+    }
     Ok((set, superblock))
+}
+
+/// Makes the names of all files durable: whoever made them may have been killed before it did, and what is shown to a
+/// user must not vanish afterwards.
+fn sync_names<M: Media>(set: &PoolSet<M>) -> Result<()> {
+    let mut directories = BTreeSet::new();
+    for file in set.parts().flat_map(|part| &part.files) {
+        if directories.insert(file.path().parent()) {
+            set.media().sync_dir(file.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens the parts that were linked since.
