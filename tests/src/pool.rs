@@ -243,6 +243,7 @@ impl Protocol for PoolSteps {
         }
         let reader = open(OpenMode::Reader).map_err(text)?;
         let seen = self.explain_reader(&reader, &allowed)?;
+        sim.observed(seen);
         drop(reader);
         let pool = open(OpenMode::Writer).map_err(text)?;
         let state = self.explain(&pool, &allowed)?;

@@ -1,6 +1,6 @@
 //! Short crash campaigns over the core's protocols.
 
-use crash::{Campaign, Mutation, Policy};
+use crash::{Campaign, Mutation, Policy, Site};
 use pmem::Granularity;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::register::Register;
@@ -38,6 +38,19 @@ fn a_pool_survives_every_image_of_everything_it_does() {
     }
 }
 
+/// Mutants that change nothing that is promised, by the text of the line they stand in, and why.
+const EQUIVALENT: [(&str, &str); 2] = [
+    ("self.set.store_u64(at, format::encode_tail_hint(", "the hint proves more when it is there and nothing when not"),
+    ("self.set.flush(&mut Pending::new(), at, 8);", "the same: nobody waits for the hint"),
+];
+
+/// The line of the source that a site stands in.
+fn source_line(site: Site) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let text = std::fs::read_to_string(format!("{root}/{}", site.file())).expect("a file of this workspace");
+    text.lines().nth(site.line() as usize - 1).expect("a line of the file").trim().to_owned()
+}
+
 /// Takes each flush, fence, msync and copy away in turn, and makes each store late: every time something must break.
 #[test]
 fn every_mutant_of_the_pool_is_found() {
@@ -48,7 +61,9 @@ fn every_mutant_of_the_pool_is_found() {
         let mut survivors = Vec::new();
         for (call, site) in sites {
             let report = Campaign::new(&protocol, granularity, policy(200_000)).mutated(Mutation { call, site }).run();
-            if report.is_clean() {
+            let line = source_line(site);
+            let equivalent = EQUIVALENT.iter().any(|(text, _)| line.starts_with(text));
+            if report.is_clean() && !equivalent {
                 survivors.push(format!("{} ({} images)", Mutation { call, site }, report.images));
             }
         }

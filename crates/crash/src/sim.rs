@@ -271,6 +271,9 @@ impl Media for Sim {
 
     #[track_caller]
     fn fence(&self) {
+        if self.granularity == Granularity::Page {
+            return;
+        }
         let site = Location::caller();
         let mut state = self.lock();
         if state.verdict(Call::Fence, site) == Verdict::Keep {
@@ -449,9 +452,12 @@ impl MediaMap for SimMap {
 
     #[track_caller]
     unsafe fn nt_copy(&self, offset_bytes: u64, from: *const u8, len_bytes: usize) {
-        let verdict = self.sim.lock().verdict(Call::NtCopy, Location::caller());
         // SAFETY: the caller answers for `len_bytes` readable bytes.
         let from = unsafe { std::slice::from_raw_parts(from, len_bytes) };
+        if self.sim.granularity == Granularity::Page {
+            return self.store(offset_bytes, from, Location::caller());
+        }
+        let verdict = self.sim.lock().verdict(Call::NtCopy, Location::caller());
         self.pieces(offset_bytes, len_bytes as u64, |state, file, at, range| {
             // The mutant uses plain stores, which no fence makes durable.
             state.store(file, at, &from[range], verdict == Verdict::Keep);
@@ -461,6 +467,9 @@ impl MediaMap for SimMap {
     #[track_caller]
     fn flush(&self, offset_bytes: u64, len_bytes: u64) {
         let site = Location::caller();
+        if self.sim.granularity == Granularity::Page {
+            return;
+        }
         if self.sim.lock().verdict(Call::Flush, site) == Verdict::Drop {
             return;
         }

@@ -88,19 +88,20 @@ impl DoubleCell {
         Ok(())
     }
 
-    /// Makes both slots equal and durable. Idempotent.
+    /// Makes both slots equal; they are durable after the next fence of `pending`. Idempotent.
     ///
     /// A slot that was read may be visible without being durable (its writer was killed before the fence), so the
     /// newest is persisted as it is before the other one is touched.
-    pub fn repair<M: Media>(&self, set: &PoolSet<M>, value: &CellValue) -> Result<()> {
+    pub fn repair<M: Media>(&self, set: &PoolSet<M>, value: &CellValue, pending: &mut Pending) -> Result<()> {
         let slot_bytes = (self.payload_bytes + TRAILER_BYTES) as u64;
         let [newest, other] = if value.newest == 0 { self.slots } else { [self.slots[1], self.slots[0]] };
-        set.persist(newest, slot_bytes)?;
+        set.flush(pending, newest, slot_bytes);
         if value.mirrored {
-            set.persist(other, slot_bytes)
-        } else {
-            self.write_slot(set, other, value.generation, &value.payload)
+            set.flush(pending, other, slot_bytes);
+            return Ok(());
         }
+        set.fence(pending)?;
+        self.write_slot(set, other, value.generation, &value.payload)
     }
 
     fn write_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset, generation: u64, payload: &[u8]) -> Result<()> {

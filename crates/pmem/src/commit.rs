@@ -100,14 +100,16 @@ impl Writer {
         if Superblock::decode(&value.payload).as_ref() != Some(&superblock) {
             return Err(corrupt("the superblock"));
         }
-        cell.repair(set, &value)?;
+        let mut pending = Pending::new();
+        cell.repair(set, &value, &mut pending)?;
         for part in 1..set.part_count() {
             let cell = superblock_cell(part);
             let value = cell.read(set).ok_or_else(|| corrupt("the superblock of a part"))?;
-            cell.repair(set, &value)?;
+            cell.repair(set, &value, &mut pending)?;
         }
-        root_cell(superblock.set).repair(set, &replayed.root_value)?;
-        replayed.log.persist_replayed(set)?;
+        root_cell(superblock.set).repair(set, &replayed.root_value, &mut pending)?;
+        replayed.log.flush_replayed(set, &mut pending);
+        set.fence(&mut pending)?;
         Ok(Writer {
             log: replayed.log.clone(),
             root: replayed.root,

@@ -144,9 +144,9 @@ impl SelfCertifyingLog {
         }
     }
 
-    /// Makes everything that a replay has taken durable (invariant 3).
-    pub fn persist_replayed<M: Media>(&self, set: &PoolSet<M>) -> Result<()> {
-        set.persist(self.segment.extent.offset, self.tail_bytes)
+    /// Flushes everything that a replay has taken; it is durable after the next fence of `pending` (invariant 3).
+    pub fn flush_replayed<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
+        set.flush(pending, self.segment.extent.offset, self.tail_bytes);
     }
 
     /// Where the next batch will lie.

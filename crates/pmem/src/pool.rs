@@ -16,7 +16,7 @@ use crate::lifecycle;
 use crate::log::{Segment, SelfCertifyingLog};
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe, Touch};
 use crate::pins::{Pin, Pins, WRITER_AT};
-use crate::set::{Offset, PoolSet};
+use crate::set::{Offset, Pending, PoolSet};
 
 /// The product that a pool belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl<M: Media> Pool<M> {
                 Some(Writer::recover(&set, &replayed, superblock)?)
             }
             OpenMode::Reader => {
-                replayed.log.persist_replayed(&set)?;
+                replayed.persist(&set)?;
                 pins.lock(replayed.catalogue.generation)?;
                 pins.unlock_all()?;
                 None
@@ -289,7 +289,7 @@ impl<M: Media> Pool<M> {
         let replayed = Replayed::read(&shared.set, shared.identity.set)?;
         let generation = replayed.catalogue.generation;
         if reader {
-            replayed.log.persist_replayed(&shared.set)?;
+            replayed.persist(&shared.set)?;
             shared.pins.lock(generation)?;
         }
         let free = replayed.free_map(&shared.set)?;
@@ -422,6 +422,14 @@ impl Replayed {
             return Err(corrupt("the end of the log", log.tail().byte()));
         }
         Ok(Replayed { catalogue, root, root_value, log })
+    }
+
+    /// Makes what a reader has seen durable, whatever becomes of the writer that stored it. The root cell need not be:
+    /// the older root leads to the older segment, which has the same contents.
+    fn persist<M: Media>(&self, set: &PoolSet<M>) -> Result<()> {
+        let mut pending = Pending::new();
+        self.log.flush_replayed(set, &mut pending);
+        set.fence(&mut pending)
     }
 
     /// A pool that says clean must end where it says. A reader's superblock may be older than the log that it read.
