@@ -2,6 +2,9 @@
 //!
 //! The traditional locks of fcntl(2) fall when the process closes *any* descriptor of the file, which a library
 //! cannot prevent. rustix 1.1 has only those, so these calls go through libc.
+//!
+//! A child process shares the open file, and so the lock, from fork until exec closes its copy of the descriptor: a
+//! lock may outlive its holder by that moment if another thread is just starting a program.
 
 use std::io;
 use std::ops::Range;
