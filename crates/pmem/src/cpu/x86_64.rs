@@ -125,10 +125,11 @@ pub(super) unsafe fn copy_lines(kernel: CopyKernel, to: *mut u8, from: *const u8
 /// Defines a copy loop from two macros that copy 256 bytes, and one line, at a displacement from `{from}` to the same
 /// displacement from `{to}`.
 ///
-/// While 16 KiB are left, four pages are copied side by side, 256 bytes of each in turn: a CPU prefetches a few streams
-/// at once but none across the end of a page, and 256 bytes are what a persistent-memory module writes as one (Yang et
-/// al., FAST'20, section 5.1). The order of the pages makes the loop about a third faster from memory that is not
-/// cached. Then 256 bytes, then single lines.
+/// From 1 KiB on, four streams are copied side by side, 256 bytes of each in turn: 4 KiB apart while 16 KiB are left,
+/// then each a quarter of what is left. A CPU prefetches several streams at once but none across the end of a page, and
+/// 256 bytes are what a persistent-memory module writes as one (Yang et al., FAST'20, section 5.1). From memory that is
+/// not cached this is a third faster than one stream; from cached memory it costs nothing. Then 256 bytes at a time,
+/// then single lines.
 ///
 /// Not inlined: VZEROUPPER may only clear registers that the calling convention lets a function clear.
 macro_rules! copy_loop {
@@ -141,52 +142,63 @@ macro_rules! copy_loop {
             // register is given up, as it is in any call of this convention.
             unsafe {
                 asm!(
-                    "cmp {lines}, 256",
-                    "jb 4f",
+                    // 4096 bytes apart while 16 KiB are left, then a quarter of what is left.
                     "2:",
-                    "mov {turns:e}, 16",
-                    ".p2align 4",
+                    "mov {turns}, 16",
+                    "cmp {lines}, 256",
+                    "jae 3f",
+                    "mov {turns}, {lines}",
+                    "shr {turns}, 4",
+                    "jz 5f",
                     "3:",
+                    "mov {stride}, {turns}",
+                    "shl {stride}, 8",
+                    "lea {triple}, [{stride} + {stride} * 2]",
+                    "mov rax, {turns}",
+                    "shl rax, 4",
+                    "sub {lines}, rax",
+                    ".p2align 4",
+                    "4:",
                     $group!("0"),
-                    $group!("4096"),
-                    $group!("8192"),
-                    $group!("12288"),
+                    $group!("{stride}"),
+                    $group!("{stride} * 2"),
+                    $group!("{triple}"),
                     "add {from}, 256",
                     "add {to}, 256",
-                    "dec {turns:e}",
-                    "jnz 3b",
-                    "add {from}, 12288",
-                    "add {to}, 12288",
-                    "sub {lines}, 256",
-                    "cmp {lines}, 256",
-                    "jae 2b",
-                    "4:",
-                    "cmp {lines}, 4",
-                    "jb 6f",
-                    ".p2align 4",
+                    "dec {turns}",
+                    "jnz 4b",
+                    "add {from}, {triple}",
+                    "add {to}, {triple}",
+                    "jmp 2b",
                     "5:",
+                    "cmp {lines}, 4",
+                    "jb 7f",
+                    ".p2align 4",
+                    "6:",
                     $group!("0"),
                     "add {from}, 256",
                     "add {to}, 256",
                     "sub {lines}, 4",
                     "cmp {lines}, 4",
-                    "jae 5b",
-                    "6:",
-                    "test {lines}, {lines}",
-                    "jz 8f",
+                    "jae 6b",
                     "7:",
+                    "test {lines}, {lines}",
+                    "jz 9f",
+                    "8:",
                     $line!("0"),
                     "add {from}, 64",
                     "add {to}, 64",
                     "dec {lines}",
-                    "jnz 7b",
-                    "8:",
+                    "jnz 8b",
+                    "9:",
                     $end,
                     from = inout(reg) from => _,
                     to = inout(reg) to => _,
                     lines = inout(reg) lines => _,
                     turns = out(reg) _,
-                    out("rax") _, // the target of MOVDIR64B, which is a register
+                    stride = out(reg) _,
+                    triple = out(reg) _,
+                    out("rax") _, // scratch, and the target of MOVDIR64B, which is a register
                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                     options(nostack),
                 );
