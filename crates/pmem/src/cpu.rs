@@ -8,10 +8,6 @@
 //! with stores that by-pass the cache, which saves reading each line first. The edges of a copy share their line with
 //! other data, so they are always stored and flushed.
 //!
-//! # Environment
-//! `REMANENT_COPY` = `avx512`, `avx2`, `sse2`, `movdir64b` or `clwb` fixes the kernel (`clwb`: always store and flush).
-//! A name that this CPU does not have is ignored, and [`CopyPlan::origin`] says so.
-//!
 //! Sources: Intel SDM volume 1, section 10.4.6.2 and volume 2, CLWB, CLFLUSHOPT, MOVDIR64B; Arm ARM, DC CVAP; and for
 //! the shape of short and long copies Yang et al., "An Empirical Guide to the Behavior and Use of Scalable Persistent
 //! Memory", FAST'20, section 5.2.
@@ -137,6 +133,10 @@ pub enum PlanOrigin {
 }
 
 /// The choice of instructions that copies and flushes of this process use.
+///
+/// # Environment
+/// `REMANENT_COPY` = `avx512`, `avx2`, `sse2`, `movdir64b` or `clwb` fixes the kernel (`clwb`: always store and flush).
+/// A name that this CPU does not have is ignored, and [`CopyPlan::origin`] says so.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyPlan {
     /// Writes the full lines of long copies.

@@ -7,11 +7,6 @@
 //! | page cache | MAP_SYNC refused | page | power-fail safe |
 //! | tmpfs, ramfs, a RAM disk | statfs, sysfs | cache line (RAM disk: page) | process-crash safe |
 //!
-//! # Environment
-//! `REMANENT_ASSUME_PERSISTENT` = one or more absolute paths, separated by `:`. Mapped persistent memory below one of
-//! them counts as power-fail safe although the platform does not say so. It is the administrator's assertion; reports
-//! repeat that it is one. It changes nothing for tmpfs or the page cache.
-//!
 //! Sources: mmap(2) on MAP_SYNC; statfs(2); the kernel's Documentation/ABI/testing/sysfs-bus-nvdimm.
 
 use std::fs;

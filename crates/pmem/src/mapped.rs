@@ -10,11 +10,6 @@
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
 //! opened through a symbolic link, and nothing that exists is replaced. Whether a mapping is persistent memory is
 //! asked of the kernel (MAP_SYNC, mmap(2)) and of sysfs, never assumed.
-//!
-//! # Device-DAX
-//! A device-DAX character device is opened like a file. [`Media::create`] on one opens it, because devices cannot be
-//! made: `len_bytes` must be 0, meaning the whole device, or exactly its size; the first 2 MiB must be zero, else the
-//! device counts as existing already; and what lies behind them is not cleared.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -38,14 +33,29 @@ pub use map::Mapping;
 
 use refusal::Refusal;
 
-/// Files and devices of this machine; see the [module](self).
+/// Files and devices of this machine.
+///
+/// A file is never sparse, never opened through a symbolic link and never replaced. What its storage promises is asked
+/// of the kernel (MAP_SYNC, mmap(2)) and of sysfs; [`MediaFile::backing`] has the answer and the reason for it.
+///
+/// # Device-DAX
+/// A device-DAX character device is opened like a file. [`Media::create`] on one opens it, because devices cannot be
+/// made: `len_bytes` must be 0, meaning the whole device, or exactly its size; the first 2 MiB must be zero, else the
+/// device counts as existing already; and what lies behind them is not cleared. Mappings start and end at multiples of
+/// the device's alignment, or are `Misaligned`.
+///
+/// # Environment
+/// `REMANENT_ASSUME_PERSISTENT` is one or more absolute paths, separated by `:`. Mapped persistent memory below one of
+/// them counts as power-fail safe although the platform does not say so. This is the administrator's assertion, and
+/// every report repeats that it is one; it changes nothing for tmpfs or the page cache. `REMANENT_COPY` chooses
+/// the copy instructions, see [`crate::CopyPlan`].
 #[derive(Clone, Debug)]
 pub struct Mapped {
     detector: Arc<Detector>,
 }
 
 impl Mapped {
-    /// Looks at the machine and at `REMANENT_ASSUME_PERSISTENT` (see [`crate::Platform`]); opens nothing.
+    /// Looks at the machine and at `REMANENT_ASSUME_PERSISTENT` ; opens nothing.
     pub fn new() -> Mapped {
         Mapped { detector: Arc::new(Detector::system()) }
     }

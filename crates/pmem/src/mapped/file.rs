@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::lock;
@@ -69,6 +69,18 @@ impl MappedFile {
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let room = sys::fstatvfs(&self.descriptor).ok()?;
         (room.f_blocks > 0).then(|| room.f_bavail.saturating_mul(room.f_frsize))
+    }
+
+    /// Gives blocks to any hole in a range.
+    pub(super) fn allocate_again(&self, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+        match sys::fallocate(&self.descriptor, FallocateFlags::KEEP_SIZE, offset_bytes, len_bytes) {
+            // Without fallocate the file was written in full when it was made.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                Err(Error::FileSystemFull { path: self.path.clone(), requested_bytes: len_bytes })
+            }
+            Err(e) => Err(Error::io("allocating the blocks", &self.path, e)),
+        }
     }
 
     /// A short mapping of a device, which has no read and write calls.

@@ -265,8 +265,9 @@ impl Mapping {
         first * page
     }
 
-    /// For kernels before 5.14, which cannot populate: asks the files instead of touching the pages.
-    fn guard_through_files(&self, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+    /// For kernels before 5.14, which cannot populate: asks the files instead of touching the pages. Bytes that can be
+    /// read are there, and allocating again what is allocated changes nothing.
+    fn guard_through_files(&self, offset_bytes: u64, len_bytes: u64, touch: Touch) -> Result<()> {
         let mut bounce = vec![0; 1 << 20];
         for segment in self.segments(offset_bytes, len_bytes) {
             let file = &self.files[segment.member];
@@ -278,6 +279,9 @@ impl Mapping {
                 let piece = bounce.len().min((segment.len_bytes - done_bytes) as usize);
                 file.pread(segment.file_bytes + done_bytes, &mut bounce[..piece])?;
                 done_bytes += piece as u64;
+            }
+            if touch == Touch::Store {
+                file.allocate_again(segment.file_bytes, segment.len_bytes)?;
             }
         }
         Ok(())
@@ -383,7 +387,7 @@ impl MediaMap for Mapping {
         }
         match self.populate(offset_bytes, len_bytes, touch) {
             Ok(()) => Ok(()),
-            Err(Errno::INVAL) => self.guard_through_files(offset_bytes, len_bytes),
+            Err(Errno::INVAL) => self.guard_through_files(offset_bytes, len_bytes, touch),
             Err(errno) => Err(self.diagnose(errno, offset_bytes, len_bytes, touch)),
         }
     }
@@ -466,5 +470,46 @@ impl Window {
         // SAFETY: `address` asserted that the range is mapped, the window was made for stores, and `from` is a slice of
         // ordinary memory.
         unsafe { self.plan.copy(to, from.as_ptr(), from.len(), self.granularity) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorCode;
+    use crate::mapped::Mapped;
+    use crate::media::Media;
+
+    /// What `guard` does on a kernel that cannot populate.
+    #[test]
+    fn files_answer_where_the_kernel_cannot_populate() {
+        let dir = tempfile::tempdir().unwrap();
+        let mapped = Mapped::new();
+        let path = dir.path().join("pool");
+        let file = Arc::new(mapped.create(&path, 4 << 20).unwrap());
+        let map = mapped.map(&[file], Stripe::SINGLE, OpenMode::Writer).unwrap();
+        map.store_u64(8, 7);
+        for touch in [Touch::Load, Touch::Store] {
+            map.guard_through_files(0, 4 << 20, touch).unwrap();
+        }
+        assert_eq!((map.load_u64(8), map.files[0].len_bytes().unwrap()), (7, 4 << 20));
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let refused = map.guard_through_files(0, 2 << 20, Touch::Store);
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::Truncated);
+        map.guard_through_files(0, 1 << 20, Touch::Store).unwrap();
+    }
+
+    #[test]
+    fn first_failure_is_found_in_any_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let mapped = Mapped::new();
+        for pages in [0, 1, 5, 15] {
+            let path = dir.path().join(pages.to_string());
+            let file = Arc::new(mapped.create(&path, 16 * 4096).unwrap());
+            let map = mapped.map(&[file], Stripe::SINGLE, OpenMode::Writer).unwrap();
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(pages * 4096).unwrap();
+            assert_eq!(map.first_failure(0, 16 * 4096, Touch::Load), pages * 4096);
+            assert_eq!(map.first_failure(pages * 4096 + 1, 2, Touch::Store), pages * 4096);
+        }
     }
 }
