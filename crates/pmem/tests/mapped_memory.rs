@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use remanent_pmem::{
-    Error, ErrorCode, Granularity, Mapped, MappedFile, Mapping, Media, MediaFile, MediaMap, OpenMode, Prefault, Stripe,
-    Touch, copy_parallel,
+    Error, ErrorCode, Granularity, Mapped, MappedFile, Mapping, Media, MediaFile, MediaMap, OpenMode, Prefault,
+    Provenance, Stripe, Touch, copy_parallel,
 };
 use tempfile::TempDir;
 
@@ -358,17 +358,17 @@ fn dropped_prefault_leaves_no_thread_with_the_mapping() {
 }
 
 #[test]
-fn page_cache_is_page_granular_and_shared_memory_is_not() {
-    let fixture = Fixture::new(1, MIB);
-    let backing = fixture.files[0].backing();
-    if backing.filesystem != "tmpfs" {
-        assert_eq!(backing.granularity, Granularity::Page, "{backing:?}");
+fn granularity_and_reason_agree() {
+    for fixture in Fixture::all(MIB) {
+        let backing = fixture.files[0].backing();
+        println!("{}: {}, {}", backing.filesystem, backing.granularity.as_str(), backing.reason);
+        assert_eq!(backing.granularity == Granularity::Page, backing.reason.contains("page cache"), "{backing:?}");
+        assert_eq!(backing.filesystem == "tmpfs", backing.provenance == Provenance::Emulated, "{backing:?}");
     }
-    assert!(fixture.files[0].len_bytes().unwrap() <= std::fs::metadata(&fixture.paths[0]).unwrap().blocks() * 512);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Any sequence of stores equals the same sequence on a vector.
     #[test]
