@@ -1,7 +1,7 @@
 //! Cache-line primitives: flush, fence, and copies that reach the medium.
 //!
 //! Which instructions exist is asked of the CPU once, at run time; which of them is the fastest is measured once per
-//! process in about a millisecond ([`CopyPlan::get`]). Nothing here depends on how the program was compiled.
+//! process, at the first copy, in about a millisecond ([`CopyPlan::get`]). Nothing here depends on how the program was compiled.
 //!
 //! The copy has two shapes. A short one is stored through the cache and flushed, because the line is then still near
 //! for the next reader and the latency is the same; from [`CopyPlan::direct_from_bytes`] on, full lines are written
@@ -157,9 +157,10 @@ const STORE_PIECE_BYTES: usize = 4096;
 
 impl CopyPlan {
     /// The plan of this process; the first call measures it.
-    pub fn get() -> CopyPlan {
+    #[inline]
+    pub fn get() -> &'static CopyPlan {
         static PLAN: OnceLock<CopyPlan> = OnceLock::new();
-        *PLAN.get_or_init(|| CopyPlan::choose(std::env::var("REMANENT_COPY").ok().as_deref()))
+        PLAN.get_or_init(|| CopyPlan::choose(std::env::var("REMANENT_COPY").ok().as_deref()))
     }
 
     fn choose(wanted: Option<&str>) -> CopyPlan {
@@ -224,29 +225,29 @@ impl CopyPlan {
         let mut done_bytes = 0;
         while done_bytes < len_bytes {
             let piece_bytes = STORE_PIECE_BYTES.min(len_bytes - done_bytes);
-            // SAFETY: the piece lies inside the caller's ranges, and what is writable may be flushed.
+            // SAFETY: the piece lies inside the caller's ranges, and what is writable may be flushed; the
+            // instruction was found to exist when the plan was made.
             unsafe {
                 let to = to.add(done_bytes);
                 ptr::copy_nonoverlapping(from.add(done_bytes), to, piece_bytes);
-                self.flush(to, piece_bytes);
+                flush_range(self.flush, to, piece_bytes);
             }
             done_bytes += piece_bytes;
         }
     }
+}
 
-    /// Starts the write-back of every line that `len_bytes` bytes at `start` touch.
-    ///
-    /// # Safety
-    /// The bytes are mapped and readable.
-    #[inline]
-    pub(crate) unsafe fn flush(&self, start: *const u8, len_bytes: usize) {
-        if len_bytes > 0 {
-            let before = start.addr() % LINE_BYTES;
-            let lines = (before + len_bytes).div_ceil(LINE_BYTES);
-            // SAFETY: a line never crosses a page, so each of them is in a page that the caller says is mapped; the
-            // instruction was found to exist when the plan was made.
-            unsafe { arch::flush_lines(self.flush, start.sub(before), lines) };
-        }
+/// Starts the write-back of every line that `len_bytes` bytes at `start` touch.
+///
+/// # Safety
+/// The bytes are mapped and readable, and this CPU has the instruction.
+#[inline]
+pub(crate) unsafe fn flush_range(instruction: FlushInstruction, start: *const u8, len_bytes: usize) {
+    if len_bytes > 0 {
+        let before = start.addr() % LINE_BYTES;
+        let lines = (before + len_bytes).div_ceil(LINE_BYTES);
+        // SAFETY: a line never crosses a page, so each of them is in a page that the caller says is mapped.
+        unsafe { arch::flush_lines(instruction, start.sub(before), lines) };
     }
 }
 

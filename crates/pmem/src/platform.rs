@@ -87,7 +87,7 @@ impl Platform {
             instructions: facts.instructions.to_vec(),
             flush: facts.flush,
             copy_kernels: CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available()).collect(),
-            copy_plan: CopyPlan::get(),
+            copy_plan: *CopyPlan::get(),
             line_bytes: facts.line_bytes,
             page_bytes: rustix::param::page_size(),
             huge_page_bytes: huge_page_bytes(&detector.sysfs),

@@ -26,7 +26,13 @@ fn device_is_used_whole_and_like_a_file() {
     }
     assert_eq!(device.pread(device_bytes - 7, &mut [0; 8]).unwrap_err().code(), ErrorCode::Truncated);
 
-    let map = mapped.map(&[Arc::new(device)], Stripe::SINGLE, OpenMode::Writer).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let device = Arc::new(device);
+    let file = Arc::new(mapped.create(&dir.path().join("pool"), 4 << 20).unwrap());
+    let mixed = mapped.map(&[device.clone(), file], Stripe { members: 2, chunk_bytes: 2 << 20 }, OpenMode::Writer);
+    assert_eq!(mixed.unwrap_err().code(), ErrorCode::Unsupported);
+
+    let map = mapped.map(&[device], Stripe::SINGLE, OpenMode::Writer).unwrap();
     assert_eq!(map.len_bytes(), device_bytes);
     map.guard(0, device_bytes, Touch::Store).unwrap();
     let payload: Vec<u8> = (0..100_003u32).map(|i| (i * 7) as u8).collect();

@@ -175,6 +175,43 @@ fn impossible_sizes_are_refused_and_leave_nothing() {
 }
 
 #[test]
+fn size_beyond_the_limit_of_the_process_is_refused_and_leaves_nothing() {
+    if let Some(path) = std::env::var_os(CHILD).map(PathBuf::from) {
+        assert_eq!(code(Mapped::new().create(&path, LEN_BYTES)), ErrorCode::BadSize);
+        assert!(!path.exists());
+        return;
+    }
+    let (dir, _) = directory();
+    // ulimit counts blocks of 512 bytes; without the trap the kernel would end the process (setrlimit(2)).
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" --exact \"$1\" --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .arg("size_beyond_the_limit_of_the_process_is_refused_and_leaves_nothing")
+        .env(CHILD, dir.path().join("pool"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}
+
+#[test]
+fn frozen_file_is_read_only() {
+    let (dir, mapped) = directory();
+    let path = dir.path().join("pool");
+    let before = existing(&path);
+    let frozen = Command::new("chattr").arg("+i").arg(&path).output();
+    if !frozen.is_ok_and(|output| output.status.success()) {
+        println!("not run: chattr +i needs root and a file system that knows it");
+        return;
+    }
+    let refused = [code(mapped.open(&path, OpenMode::Writer)), code(mapped.remove(&path))];
+    let reader = mapped.open(&path, OpenMode::Reader).map(|file| file.len_bytes().unwrap());
+    assert!(Command::new("chattr").arg("-i").arg(&path).status().unwrap().success());
+    assert_eq!(refused, [ErrorCode::ReadOnly, ErrorCode::ReadOnly]);
+    assert_eq!((reader.unwrap(), state(&path)), (400_000, before));
+}
+
+#[test]
 fn hopeless_sizes_are_refused_before_the_disk_fills() {
     let (dir, mapped) = directory();
     let path = dir.path().join("pool");

@@ -6,18 +6,19 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, fence};
+use super::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, fence, flush_range};
 use crate::durability::Granularity;
 
 /// Target of the copies; larger than a first-level cache, so that lines are not warm.
-const TARGET_BYTES: usize = 2 << 20;
+const TARGET_BYTES: usize = 1 << 20;
 /// Length of one copy when kernels are compared, as a payload would be.
 const LONG_BYTES: usize = 64 << 10;
-/// Lengths at which storing and flushing is compared with the kernel, ascending. Above the last the kernel always wins:
-/// storing reads every line first.
-const SHORT_BYTES: [usize; 4] = [64, 128, 256, 512];
-const ROUNDS: usize = 8;
-const COPIES_PER_ROUND: usize = 16;
+/// Lengths at which storing and flushing is compared with the kernel, ascending. From the last on the kernel is used
+/// whatever the clock says: storing would read every line first.
+const SHORT_BYTES: [usize; 3] = [64, 128, 256];
+const ROUNDS: usize = 5;
+const LONG_COPIES_PER_ROUND: usize = 4;
+const SHORT_COPIES_PER_ROUND: usize = 16;
 /// A kernel is chosen below this part of the preferred one's time.
 const CLEARLY_FASTER: f64 = 0.95;
 
@@ -64,16 +65,17 @@ fn best_times(plans: &[CopyPlan], target: &mut [u8], source: &[u8], len_bytes: u
     let slots = (target.len() - LINE_BYTES) / len_bytes;
     let start = target.as_mut_ptr();
     let aligned = start.wrapping_add(start.addr().wrapping_neg() % LINE_BYTES);
+    let copies = if len_bytes < LONG_BYTES { SHORT_COPIES_PER_ROUND } else { LONG_COPIES_PER_ROUND };
     let mut first_slot = 0;
     let mut round = |plan: &CopyPlan| {
         // An odd step visits every slot of a power of two, far from its neighbours.
         first_slot = (first_slot + 193) % slots;
-        let places = (0..COPIES_PER_ROUND).map(|copy| (first_slot + copy * 193) % slots * len_bytes);
+        let places = (0..copies).map(|copy| (first_slot + copy * 193) % slots * len_bytes);
         if len_bytes < LONG_BYTES {
             // A persist usually goes to lines that are in no cache: new space, or what was long ago.
-            let evict = CopyPlan { flush: FlushInstruction::Clflush, ..*plan };
-            // SAFETY: as below.
-            places.clone().for_each(|place| unsafe { evict.flush(aligned.add(place), len_bytes) });
+            let evict = FlushInstruction::Clflush;
+            // SAFETY: as below; every CPU with more than one way to copy has this instruction.
+            places.clone().for_each(|place| unsafe { flush_range(evict, aligned.add(place), len_bytes) });
             fence();
         }
         let begin = Instant::now();

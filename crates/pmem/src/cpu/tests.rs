@@ -61,11 +61,11 @@ fn every_kernel_copies_long_shapes_with_every_granularity() {
 #[test]
 fn flush_accepts_every_range_of_a_page() {
     let bytes = vec![7u8; 8192];
-    let plan = CopyPlan::get();
+    let flush = facts().flush;
     for len_bytes in [0, 1, 63, 64, 65, 4096] {
         for offset in 0..130 {
-            // SAFETY: the range is inside `bytes`.
-            unsafe { plan.flush(bytes.as_ptr().add(offset), len_bytes) };
+            // SAFETY: the range is inside `bytes`, and the instruction is the one that was detected.
+            unsafe { flush_range(flush, bytes.as_ptr().add(offset), len_bytes) };
         }
     }
     fence();

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 
 use super::file::MappedFile;
-use crate::cpu::{self, CopyPlan};
+use crate::cpu::{self, CopyPlan, FlushInstruction};
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
 use crate::media::{MediaFile, MediaMap, OpenMode, Stripe, Touch};
@@ -99,7 +99,7 @@ pub struct Mapping {
     stripe: Stripe,
     is_writable: bool,
     granularity: Granularity,
-    plan: CopyPlan,
+    flush: FlushInstruction,
 }
 
 // SAFETY: the raw pointers are to shared memory that the value owns and only gives out as raw pointers or through
@@ -112,6 +112,11 @@ impl Mapping {
     pub(super) fn new(files: &[Arc<MappedFile>], stripe: Stripe, mode: OpenMode) -> Result<Mapping> {
         assert_eq!(files.len(), usize::from(stripe.members), "a stripe of {} members", stripe.members);
         let is_writable = mode == OpenMode::Writer;
+        if files.iter().any(|file| file.device.is_some() != files[0].device.is_some()) {
+            // One needs msync, the other has none.
+            let reason = "use files only, or device-DAX devices only";
+            return Err(Error::Unsupported { what: "a stripe over files and devices", reason });
+        }
         let mut member_bytes = u64::MAX;
         let mut alignment_bytes = HUGE_PAGE_BYTES;
         let mut granularity = Granularity::Byte;
@@ -138,7 +143,7 @@ impl Mapping {
             stripe,
             is_writable,
             granularity,
-            plan: CopyPlan::get(),
+            flush: cpu::facts().flush,
         };
         mapping.place_members()?;
         Ok(mapping)
@@ -152,8 +157,8 @@ impl Mapping {
                 .place(segment.at_bytes as usize, file, segment.file_bytes, segment.len_bytes as usize, protection)
                 .map_err(|e| Error::io("mapping", file.path(), e))?;
         }
-        // Only tmpfs mounted with huge=advise listens, and then it saves 511 of 512 faults; elsewhere it is refused or
-        // without effect, so the answer does not matter.
+        // Where huge pages are given on request only (fs-DAX, tmpfs mounted with huge=advise) this saves 511 of 512
+        // faults; elsewhere it is refused or without effect, so the answer does not matter.
         // SAFETY: the range is this mapping's, and the advice changes no byte of it.
         let _ = unsafe { mm::madvise(self.reservation.base.cast(), self.reservation.len_bytes, Advice::LinuxHugepage) };
         Ok(())
@@ -340,15 +345,15 @@ impl MediaMap for Mapping {
     unsafe fn nt_copy(&self, offset_bytes: u64, from: *const u8, len_bytes: usize) {
         let to = self.store_address(offset_bytes, len_bytes as u64);
         // SAFETY: the caller says that `from` is readable; `store_address` asserted that `to` is mapped and writable.
-        unsafe { self.plan.copy(to, from, len_bytes, self.granularity) };
+        unsafe { CopyPlan::get().copy(to, from, len_bytes, self.granularity) };
     }
 
     #[inline]
     fn flush(&self, offset_bytes: u64, len_bytes: u64) {
         let start = self.address(offset_bytes, len_bytes);
         if self.granularity == Granularity::CacheLine {
-            // SAFETY: `address` asserted that the range is mapped.
-            unsafe { self.plan.flush(start, len_bytes as usize) };
+            // SAFETY: `address` asserted that the range is mapped; the instruction is the one that was detected.
+            unsafe { cpu::flush_range(self.flush, start, len_bytes as usize) };
         }
     }
 
@@ -359,8 +364,8 @@ impl MediaMap for Mapping {
         if len_bytes == 0 {
             return Ok(());
         }
-        if self.files.iter().any(|file| file.device.is_some()) {
-            // A device has no msync; its lines are all there is to write back.
+        if self.files[0].device.is_some() {
+            // Devices have no msync; their lines are all there is to write back.
             self.flush(offset_bytes, len_bytes);
             cpu::fence();
             return Ok(());
@@ -426,7 +431,6 @@ fn check_alignment(file: &MappedFile, stripe: Stripe) -> Result<usize> {
 pub(super) struct Window {
     reservation: Reservation,
     start_bytes: u64,
-    plan: CopyPlan,
     granularity: Granularity,
 }
 
@@ -449,7 +453,7 @@ impl Window {
             }
             Err(e) => return Err(Error::io("populating the mapping", file.path(), e)),
         }
-        Ok(Window { reservation, start_bytes, plan: CopyPlan::get(), granularity: file.backing().granularity })
+        Ok(Window { reservation, start_bytes, granularity: file.backing().granularity })
     }
 
     fn address(&self, offset_bytes: u64, len_bytes: usize) -> *mut u8 {
@@ -469,7 +473,7 @@ impl Window {
         let to = self.address(offset_bytes, from.len());
         // SAFETY: `address` asserted that the range is mapped, the window was made for stores, and `from` is a slice of
         // ordinary memory.
-        unsafe { self.plan.copy(to, from.as_ptr(), from.len(), self.granularity) };
+        unsafe { CopyPlan::get().copy(to, from.as_ptr(), from.len(), self.granularity) };
     }
 }
 
