@@ -34,12 +34,17 @@ fn in_halves(to: *mut u8, from: *const u8, threads: usize, copy: CopyPiece) {
 
 pub fn run(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("512 MiB, GiB/s            remanent   peer        rate ratio [quartiles]");
-    // SAFETY (of the three calls below): `in_halves` hands out ranges inside the source and the mapping.
+    // SAFETY (of the four calls below): `in_halves` hands out ranges inside the source and the mapping.
     let raw_copy: CopyPiece = &|to, from, len| unsafe { raw::copy(to, from, len) };
+    let interleaved_copy: CopyPiece = &|to, from, len| unsafe { raw::copy_interleaved(to, from, len) };
     let pmem_copy: CopyPiece = &|to, from, len| unsafe { peer.memcpy_persist(to, from, len) };
     let plain_copy: CopyPiece = &|to, from, len| unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-    let peers =
-        [("raw non-temporal", raw_copy), ("pmem_memcpy_persist", pmem_copy), ("memcpy, not durable", plain_copy)];
+    let peers = [
+        ("raw non-temporal", raw_copy),
+        ("raw, four pages", interleaved_copy),
+        ("pmem_memcpy_persist", pmem_copy),
+        ("memcpy, not durable", plain_copy),
+    ];
     let from = fixture.source.as_ptr();
     for threads in [1, 2] {
         for (name, copy) in peers {

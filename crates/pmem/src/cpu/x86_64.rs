@@ -5,7 +5,7 @@
 //! something else.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::{__cpuid_count, CpuidResult};
 use std::sync::OnceLock;
 
 use super::{CopyKernel, CpuFacts, FlushInstruction, LINE_BYTES};
@@ -26,12 +26,19 @@ struct Detected {
     movdir64b: bool,
 }
 
+fn cpuid(leaf: u32) -> CpuidResult {
+    #[allow(unused_unsafe)] // the oldest compiler we support wants it, newer ones do not
+    // SAFETY: every x86-64 CPU has CPUID, and it touches no memory.
+    unsafe {
+        __cpuid_count(leaf, 0)
+    }
+}
+
 fn detected() -> &'static Detected {
     static DETECTED: OnceLock<Detected> = OnceLock::new();
     DETECTED.get_or_init(|| {
-        let leaf1 = __cpuid(1);
-        let has_leaf7 = __cpuid(0).eax >= 7;
-        let (ebx, ecx) = if has_leaf7 { (__cpuid_count(7, 0).ebx, __cpuid_count(7, 0).ecx) } else { (0, 0) };
+        let leaf1 = cpuid(1);
+        let (ebx, ecx) = if cpuid(0).eax >= 7 { (cpuid(7).ebx, cpuid(7).ecx) } else { (0, 0) };
         // The macro also asks the operating system (XGETBV) whether it saves the wide registers.
         let avx512 = std::is_x86_feature_detected!("avx512f");
         let avx2 = std::is_x86_feature_detected!("avx2");
