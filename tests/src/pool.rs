@@ -107,7 +107,11 @@ impl PoolSteps {
                 7..=9 if live.len() > 1 => {
                     let gone = live.swap_remove(rng.usize(..live.len()));
                     let (name, seed, len) = put(&mut rng, &mut live);
-                    if name == gone { Step::Put(vec![(name, seed, len)]) } else { Step::Replace(gone, (name, seed, len)) }
+                    if name == gone {
+                        Step::Put(vec![(name, seed, len)])
+                    } else {
+                        Step::Replace(gone, (name, seed, len))
+                    }
                 }
                 10..=13 => {
                     let (first, second) = (put(&mut rng, &mut live), put(&mut rng, &mut live));

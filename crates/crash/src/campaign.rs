@@ -220,9 +220,8 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             depth: self.policy.depth,
         };
         let volatile = Volatile::new(self.unit_bytes(), 0);
-        let mut visit = |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| {
-            self.visit(explorer, disk, hash, allowed)
-        };
+        let mut visit =
+            |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| self.visit(explorer, disk, hash, allowed);
         let mut restart = |explorer: &mut Explorer<'_>, disk: &mut Disk, allowed| {
             let image = explorer.report.images;
             self.recover(explorer, disk, image, &allowed).1
@@ -255,9 +254,8 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         if state.is_some() && explorer.depth > 0 && image.is_multiple_of(self.policy.nested_every) {
             let mark = disk.mark();
             let volatile = Volatile::new(self.unit_bytes(), hash);
-            let mut visit = |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| {
-                self.visit(explorer, disk, hash, allowed)
-            };
+            let mut visit =
+                |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| self.visit(explorer, disk, hash, allowed);
             explorer.depth -= 1;
             explorer.walk(disk, volatile, &trace, allowed, &mut visit, None);
             explorer.depth += 1;

@@ -29,15 +29,47 @@ pub(crate) type Sites = std::collections::HashMap<(Call, usize), Site>;
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Store { file: FileId, offset_bytes: u64, bytes: Box<[u8]>, non_temporal: bool, thread: u16 },
-    Flush { file: FileId, offset_bytes: u64, len_bytes: u64, thread: u16, site: Site },
-    Fence { thread: u16, site: Site },
-    Sync { file: FileId, offset_bytes: u64, len_bytes: u64 },
-    Create { path: PathBuf, len_bytes: u64 },
-    Rename { from: PathBuf, to: PathBuf, file: FileId },
-    Remove { path: PathBuf },
-    Fsync { file: FileId },
-    SyncDir { path: PathBuf },
+    Store {
+        file: FileId,
+        offset_bytes: u64,
+        bytes: Box<[u8]>,
+        non_temporal: bool,
+        thread: u16,
+    },
+    Flush {
+        file: FileId,
+        offset_bytes: u64,
+        len_bytes: u64,
+        thread: u16,
+        site: Site,
+    },
+    Fence {
+        thread: u16,
+        site: Site,
+    },
+    Sync {
+        file: FileId,
+        offset_bytes: u64,
+        len_bytes: u64,
+    },
+    Create {
+        path: PathBuf,
+        len_bytes: u64,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+        file: FileId,
+    },
+    Remove {
+        path: PathBuf,
+    },
+    Fsync {
+        file: FileId,
+    },
+    SyncDir {
+        path: PathBuf,
+    },
     /// From here on the workload's operations up to this number may be seen.
     Started(usize),
     /// From here on they must be seen.

@@ -282,7 +282,6 @@ impl HeapMap {
     }
 }
 
-#[allow(unsafe_code)]
 impl MediaMap for HeapMap {
     fn len_bytes(&self) -> u64 {
         self.len_bytes

@@ -7,29 +7,45 @@ compile_error!("pool files are little-endian and 64-bit");
 mod catalogue;
 mod cell;
 mod commit;
+#[allow(unsafe_code)] // shares a raw source among threads
+mod copy;
+#[allow(unsafe_code)] // cache-line primitives
+mod cpu;
+mod detect;
 mod durability;
 mod error;
 mod extent;
 mod format;
+#[allow(unsafe_code)] // implements the one unsafe method of the seam
 mod heap;
 mod lifecycle;
 mod log;
+#[allow(unsafe_code)] // mapping and locks
+mod mapped;
 #[allow(unsafe_code)] // declares the one unsafe method of the seam
 mod media;
 mod pins;
+mod platform;
 mod pool;
+mod prefault;
+#[allow(unsafe_code)] // hands raw sources on to the copy
 mod set;
 
 pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo};
 pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
 pub use commit::{Committed, RedoBatch, RegionSpec};
+pub use copy::{copy_parallel, default_copy_threads};
+pub use cpu::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, PlanOrigin};
 pub use durability::{Backing, Durability, Granularity, Provenance};
 pub use error::{Error, ErrorCode, Result, Uuid};
 pub use extent::{Extent, Published, Reservation};
 pub use heap::{Heap, HeapFile, HeapMap};
 pub use lifecycle::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use log::{LogBatch, Segment, SelfCertifyingLog};
+pub use mapped::{Mapped, MappedFile, Mapping};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 pub use pins::Pin;
+pub use platform::{MemoryRegion, NumaNode, Platform};
 pub use pool::{Layout, PartInfo, Pool, PoolInfo, Region};
+pub use prefault::{Prefault, PrefaultProgress};
 pub use set::{MAX_PARTS, Offset, Pending, PoolSet};

@@ -261,7 +261,7 @@ fn create_temporary<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<
 
 /// Writes a file's head: for part 0 the log's first checkpoint and the root cell, then the superblock.
 fn write_head<M: Media>(media: &M, file: &Arc<M::File>, superblock: &Superblock) -> Result<()> {
-    let map = media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?;
+    let map = Arc::new(media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?);
     let part = Part { files: vec![file.clone()], map, stripe: Stripe::SINGLE };
     let set = PoolSet::new(media.clone(), file.path(), OpenMode::Writer, part);
     if superblock.index == 0 && superblock.member == 0 {
@@ -415,7 +415,7 @@ fn open_part<M: Media>(
         check_identity(&path, &its, expected, member)?;
         files.push(file);
     }
-    let map = media.map(&files, superblock.stripe, mode)?;
+    let map = Arc::new(media.map(&files, superblock.stripe, mode)?);
     let (got_bytes, expected_bytes) = (map.len_bytes(), superblock.stripe.logical_bytes(superblock.length_bytes));
     if got_bytes < expected_bytes {
         return Err(Error::Truncated { path: path.to_owned(), got_bytes, expected_bytes });

@@ -1,12 +1,15 @@
 //! A pool's parts as one address space, and the persist calls over it.
 
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::copy::copy_parallel;
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
 use crate::media::{Media, MediaFile, MediaMap, OpenMode, Touch};
+use crate::prefault::Prefault;
 
 /// A place in a pool: part and byte. The persisted form is one word; 0 is null.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,7 +86,7 @@ impl Pending {
 /// One part: its files and their mapping.
 pub(crate) struct Part<M: Media> {
     pub(crate) files: Vec<Arc<M::File>>,
-    pub(crate) map: M::Map,
+    pub(crate) map: Arc<M::Map>,
     pub(crate) stripe: crate::media::Stripe,
 }
 
@@ -189,8 +192,37 @@ impl<M: Media> PoolSet<M> {
     #[track_caller]
     pub fn nt_copy(&self, pending: &mut Pending, offset: Offset, from: &[u8]) {
         let part = self.at(offset);
-        copy_slice(&part.map, offset.byte(), from);
+        copy_slice(&*part.map, offset.byte(), from);
         self.note(part, pending, offset, from.len() as u64);
+    }
+
+    /// Copies raw memory with several threads; durable after the next fence of `pending`. `progress` is told the
+    /// bytes that are done, by any of the threads.
+    ///
+    /// # Safety
+    /// `from` is readable for `len_bytes` bytes until this returns. It may change meanwhile; then some mixture arrives.
+    pub unsafe fn copy_parallel(
+        &self,
+        pending: &mut Pending,
+        offset: Offset,
+        from: *const u8,
+        len_bytes: usize,
+        threads: NonZeroUsize,
+        progress: Option<&(dyn Fn(u64) + Sync)>,
+    ) {
+        let part = self.at(offset);
+        // SAFETY: handed on to the caller.
+        unsafe { copy_parallel(&self.media, &*part.map, offset.byte(), from, len_bytes, threads, progress) };
+        self.note(part, pending, offset, len_bytes as u64);
+    }
+
+    /// Populates a range ahead of use, with threads of its own; see [`Prefault`].
+    ///
+    /// # Errors
+    /// `Io` when a thread cannot be started.
+    pub fn prefault(&self, offset: Offset, len_bytes: u64, touch: Touch, threads: usize) -> Result<Prefault> {
+        let start = offset.byte();
+        Prefault::start(&self.at(offset).map, start..start + len_bytes, touch, threads)
     }
 
     /// Starts the write-back of a range.
@@ -259,7 +291,6 @@ impl<M: Media> PoolSet<M> {
 }
 
 /// Non-temporal copy from memory that nobody writes meanwhile.
-#[allow(unsafe_code)]
 #[track_caller]
 fn copy_slice<X: MediaMap>(map: &X, offset_bytes: u64, from: &[u8]) {
     // SAFETY: the slice is readable for its length.
