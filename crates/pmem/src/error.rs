@@ -1,7 +1,7 @@
 //! Errors of the core, and the stable codes they carry into every language.
 //!
 //! [`ErrorCode`] is the one table that the C, Python, R and command-line forms are made from; the text of an
-//! [`Error`] may change between releases, its code never does.
+//! [`Error`](enum@Error) may change between releases, its code never does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -229,6 +229,7 @@ impl Error {
         }
     }
 
+    #[allow(dead_code)] // until the first backend is here
     pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Error {
         Error::Io { operation, path: path.to_owned(), source: source.into() }
     }
