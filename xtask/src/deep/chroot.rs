@@ -76,14 +76,13 @@ impl Bare {
         let folder = places.join(format!("run-{}", std::process::id()));
         let bare = Bare { folder, environment: settings::environment() };
         done(workspace.command("cp").args(["-a", "--reflink=auto"]).arg(&base).arg(&bare.folder))?;
-        settings::carry_over(workspace, &mirrors, &bare.folder, &bare.home(User::Root))?;
         for user in [User::Root, User::Other] {
+            settings::make_folder(&bare.home(user))?;
+            settings::carry_over(workspace, &mirrors, &bare.folder, &bare.home(user))?;
             let clone = bare.inside(user.clone_path());
             done(workspace.command("git").args(["clone", "--quiet", "--no-hardlinks", "."]).arg(&clone))?;
         }
         let owned = [bare.home(User::Other), bare.inside(User::Other.clone_path())];
-        fs::create_dir_all(&owned[0]).map_err(|error| format!("{}: {error}", owned[0].display()))?;
-        settings::carry_over(workspace, &mirrors, &bare.folder, &owned[0])?;
         let passwd = format!("{}{}", settings::read(&bare.inside("/etc/passwd"))?, User::Other.passwd_line());
         settings::write(&bare.inside("/etc/passwd"), &passwd)?;
         done(workspace.command("chown").args(["-R", &format!("{USER_ID}:{USER_ID}")]).args(&owned))?;
@@ -115,7 +114,7 @@ impl Bare {
         let log = self.inside("/fetch.log");
         let file = fs::File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let mut command = self.command(User::Root, "./run test");
-        let mut child = command.stdout(Stdio::null()).stderr(file).spawn().map_err(|error| error.to_string())?;
+        let mut child = command.stdout(file).stderr(Stdio::null()).spawn().map_err(|error| error.to_string())?;
         let arrived = self.wait_for_a_crate(&mut child);
         // The namespace's other processes go down with this one.
         let killed = child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string());

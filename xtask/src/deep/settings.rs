@@ -112,7 +112,10 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 }
 
 fn make_folder_of(path: &Path) -> Result<(), String> {
-    let folder = path.parent().expect("a file stands in a folder");
+    make_folder(path.parent().expect("a file stands in a folder"))
+}
+
+pub(super) fn make_folder(folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))
 }
 
