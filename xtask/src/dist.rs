@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache;
 use crate::counts::Counts;
-use crate::lanes;
+use crate::python;
 use crate::step::{Outcome, Step, run_all};
 use crate::workspace::Workspace;
 
@@ -14,7 +14,7 @@ const MDBOOK: &str = "mdbook@0.5.4";
 
 const STEPS: &[Step] = &[
     Step { name: "dist: command", lanes: &[], part: None, run: command },
-    Step { name: "dist: wheel", lanes: &[], part: Some("python/pyproject.toml"), run: wheel },
+    Step { name: "dist: wheel", lanes: &[], part: Some(python::PART), run: wheel },
     Step { name: "dist: book", lanes: &[], part: None, run: book },
 ];
 
@@ -42,12 +42,7 @@ fn command(workspace: &Workspace) -> Outcome {
 }
 
 fn wheel(workspace: &Workspace) -> Outcome {
-    let Some(python) = lanes::venv_python() else {
-        return Outcome::NotRun("there is no Python environment; call ./run, which makes it".into());
-    };
-    let mut command = workspace.command(python);
-    command.args(["-m", "maturin", "build", "--quiet", "--release", "--locked", "-m", "python/Cargo.toml", "--out"]);
-    Outcome::of_command(command.arg(folder(workspace)))
+    python::wheel(workspace, &folder(workspace))
 }
 
 fn book(workspace: &Workspace) -> Outcome {

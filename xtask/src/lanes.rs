@@ -1,11 +1,11 @@
 //! The table of steps: which lane runs what.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::checks;
 use crate::counts::Counts;
 use crate::dax;
+use crate::python;
 use crate::step::Lane::{Bench, Dax, Demo, Fast, Full};
 use crate::step::{Lane, Outcome, Step, run_all};
 use crate::workspace::Workspace;
@@ -26,7 +26,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", lanes: &[Fast, Full], part: None, run: clippy },
     Step { name: "rustdoc", lanes: &[Full], part: None, run: rustdoc },
     Step { name: "cargo test", lanes: &[Fast, Full], part: None, run: cargo_test },
-    Step { name: "python", lanes: &[Full], part: Some("python/pyproject.toml"), run: python },
+    Step { name: "python", lanes: &[Full], part: Some(python::PART), run: python::test },
     Step { name: "dax", lanes: &[Dax], part: None, run: dax::run },
     Step { name: "demo: the command", lanes: &[Demo], part: None, run: demo_command },
     Step { name: "bench: peers", lanes: &[Bench], part: Some("peers/Cargo.toml"), run: bench_peers },
@@ -74,32 +74,6 @@ fn cargo_test(workspace: &Workspace) -> Outcome {
     Outcome::of_tests(&mut command, Counts::of_cargo_test)
 }
 
-fn python(workspace: &Workspace) -> Outcome {
-    let Some(interpreter) = venv_python() else { return no_venv() };
-    let mut build = workspace.command(&interpreter);
-    build.args(["-m", "maturin", "develop", "--quiet", "--release", "--locked", "-m", "python/Cargo.toml"]);
-    if let Some(venv) = std::env::var_os("REMANENT_VENV") {
-        build.env("VIRTUAL_ENV", venv);
-    }
-    match Outcome::of_command(&mut build) {
-        Outcome::Done(_) => {}
-        failed => return failed,
-    }
-    let mut tests = workspace.command(&interpreter);
-    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python/tests"]);
-    Outcome::of_tests(&mut tests, Counts::of_pytest)
-}
-
-/// The interpreter of the environment that `./run` made.
-pub(crate) fn venv_python() -> Option<PathBuf> {
-    let interpreter = PathBuf::from(std::env::var_os("REMANENT_VENV")?).join("bin/python");
-    interpreter.exists().then_some(interpreter)
-}
-
-fn no_venv() -> Outcome {
-    Outcome::NotRun("there is no Python environment; call ./run, which makes it".into())
-}
-
 /// The command exists and explains itself; each product adds its own scene when it has something to show.
 fn demo_command(workspace: &Workspace) -> Outcome {
     let mut command = workspace.cargo();
@@ -135,7 +109,7 @@ mod tests {
     fn a_step_of_a_missing_part_is_not_there() {
         let folder = tempfile::tempdir().unwrap();
         let workspace = Workspace::at(folder.path());
-        let step = Step { name: "x", lanes: &[Full], part: Some("python/pyproject.toml"), run: dax::run };
+        let step = Step { name: "x", lanes: &[Full], part: Some(python::PART), run: dax::run };
         assert!(!belongs(&workspace, &step, Full));
         std::fs::create_dir(folder.path().join("python")).unwrap();
         std::fs::write(folder.path().join("python/pyproject.toml"), "").unwrap();

@@ -11,6 +11,7 @@ mod deep;
 mod dist;
 mod fix;
 mod lanes;
+mod python;
 mod step;
 mod tidy;
 mod workspace;
