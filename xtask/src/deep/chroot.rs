@@ -6,13 +6,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::settings;
 use crate::cache;
 use crate::counts::Counts;
+use crate::python;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 
@@ -49,10 +50,11 @@ pub(super) fn run(workspace: &Workspace) -> Outcome {
         Ok(bare) => bare,
         Err(reason) => return Outcome::Failed(Counts::ONE_FAILED, reason),
     };
-    let scenes: [(&str, Scene); 4] = [
+    let scenes: [(&str, Scene); 5] = [
         ("without root it names the packages and exits with 3", Bare::refuses_without_root),
-        ("killed while it fetches", Bare::is_killed_while_fetching),
-        ("as root, after the kill", Bare::passes_as_root),
+        ("killed while it makes the Python environment, if there is one", Bare::is_killed_in_the_venv),
+        ("killed while it fetches crates", Bare::is_killed_while_fetching),
+        ("as root, after the kills", Bare::passes_as_root),
         ("as another user, without sudo and HOME", Bare::passes_as_other),
     ];
     let mut counts = Counts::default();
@@ -109,34 +111,36 @@ impl Bare {
         Ok(())
     }
 
-    /// Kills everything when the first crate has arrived from the registry.
+    /// The environment is half-made when its interpreter is there under the temporary name.
+    fn is_killed_in_the_venv(&self) -> Result<(), String> {
+        if !self.inside(User::Root.clone_path()).join(python::PART).exists() {
+            return Ok(());
+        }
+        let cache = self.home(User::Root).join(".cache/remanent");
+        let is_half_made =
+            |path: PathBuf| path.extension().is_some_and(|e| e == "part") && path.join("bin/pip").exists();
+        self.is_killed_when(|| entries(&cache).any(is_half_made))
+    }
+
     fn is_killed_while_fetching(&self) -> Result<(), String> {
-        let log = self.inside("/fetch.log");
+        let registries = self.home(User::Root).join(".cargo/registry/cache");
+        self.is_killed_when(|| entries(&registries).flat_map(|registry| entries(&registry)).next().is_some())
+    }
+
+    /// Kills everything at a moment, which must come before the run ends.
+    fn is_killed_when(&self, moment: impl Fn() -> bool) -> Result<(), String> {
+        let log = self.inside("/killed.log");
         let file = fs::File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let mut command = self.command(User::Root, "./run test");
         let mut child = command.stdout(file).stderr(Stdio::null()).spawn().map_err(|error| error.to_string())?;
-        let arrived = self.wait_for_a_crate(&mut child);
-        // The namespace's other processes go down with this one.
-        let killed = child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string());
-        if !arrived {
-            return Err(format!("{}\nit ended before it fetched a crate", settings::read(&log).unwrap_or_default()));
-        }
-        killed.map(drop)
-    }
-
-    fn wait_for_a_crate(&self, child: &mut Child) -> bool {
-        let crates = self.home(User::Root).join(".cargo/registry/cache");
-        let has_one = || {
-            let registries = fs::read_dir(&crates).into_iter().flatten().flatten();
-            registries.flat_map(|registry| fs::read_dir(registry.path())).flatten().next().is_some()
-        };
-        while !has_one() {
-            if !matches!(child.try_wait(), Ok(None)) {
-                return false;
-            }
+        let mut came = moment();
+        while !came && matches!(child.try_wait(), Ok(None)) {
             sleep(Duration::from_millis(20));
+            came = moment();
         }
-        true
+        // The namespace's other processes go down with this one.
+        child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
+        if came { Ok(()) } else { Err(format!("{}\nit ended too early", settings::read(&log).unwrap_or_default())) }
     }
 
     fn passes_as_root(&self) -> Result<(), String> {
@@ -206,6 +210,11 @@ fn debootstrap(workspace: &Workspace, mirrors: &[settings::Mirror], folder: &Pat
     let mirror = mirror.ok_or(format!("apt's sources here have no suite {RELEASE}"))?;
     println!("chroot: making the base system");
     done(workspace.command("debootstrap").args(["--variant=minbase", RELEASE]).arg(folder).arg(&mirror.uri))
+}
+
+/// What is in a folder; nothing, when it is not there yet.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// Runs a command that must succeed.

@@ -31,7 +31,11 @@ const VARIABLES: [&str; 12] = [
 ];
 
 /// Files that hold the same, and are copied as they are.
-const FILES: [&str; 4] = ["/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"];
+const FILES: [&str; 4] = ["/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", CERTIFICATES];
+
+/// What this machine trusts, and where the package ca-certificates looks for more when it makes that file anew.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const LOCAL_CERTIFICATES: &str = "usr/local/share/ca-certificates/machine.crt";
 
 /// Configuration below the home folder.
 const HOME_FILES: [&str; 4] = [".cargo/config.toml", ".cargo/config", ".config/pip/pip.conf", ".pip/pip.conf"];
@@ -77,6 +81,7 @@ pub(super) fn carry_over(workspace: &Workspace, mirrors: &[Mirror], system: &Pat
     for file in FILES {
         copy(Path::new(file), &system.join(file.trim_start_matches('/')))?;
     }
+    copy(Path::new(CERTIFICATES), &system.join(LOCAL_CERTIFICATES))?;
     let Some(own_home) = std::env::var_os("HOME").map(PathBuf::from) else { return Ok(()) };
     for file in HOME_FILES {
         copy(&own_home.join(file), &home.join(file))?;
