@@ -45,7 +45,7 @@ fn rustfmt(workspace: &Workspace) -> Outcome {
     if !has_cargo_tool(workspace, "fmt") {
         return Outcome::NotRun("this toolchain has no rustfmt".into());
     }
-    Outcome::of_command(workspace.cargo().args(["fmt", "--all", "--", "--check"]))
+    Outcome::of_command(workspace.cargo().args(["fmt", "--all", "--", "--check", "--color", "never"]))
 }
 
 fn clippy(workspace: &Workspace) -> Outcome {

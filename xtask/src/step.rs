@@ -122,13 +122,27 @@ pub(crate) fn under_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")
 }
 
-/// Both streams of a failed command, cargo's progress left out.
+/// Both streams of a failed command, without cargo's progress and the tests that passed.
 fn shown(output: &Output) -> String {
-    const PROGRESS: [&str; 5] = ["   Compiling ", "    Checking ", "  Downloaded ", " Downloading ", "    Finished "];
     let text = [&output.stderr, &output.stdout].map(|stream| String::from_utf8_lossy(stream).into_owned()).concat();
-    text.lines()
-        .filter(|line| !PROGRESS.iter().any(|word| line.starts_with(word)))
-        .fold(String::new(), |sum, line| sum + line + "\n")
+    let lines = text.lines().filter(|line| !is_chatter(line));
+    lines.fold(String::new(), |sum, line| sum + line + "\n")
+}
+
+fn is_chatter(line: &str) -> bool {
+    const BEGINNINGS: [&str; 9] = [
+        "   Compiling ",
+        "    Checking ",
+        "  Downloaded ",
+        " Downloading ",
+        "    Finished ",
+        "     Running ",
+        "   Doc-tests ",
+        "running ",
+        "test result: ok.",
+    ];
+    BEGINNINGS.iter().any(|beginning| line.starts_with(beginning))
+        || (line.starts_with("test ") && line.ends_with(" ... ok"))
 }
 
 #[cfg(test)]
@@ -156,6 +170,12 @@ mod tests {
         let Outcome::Failed(counts, output) = outcome else { panic!("{outcome:?}") };
         assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 0 });
         assert!(output.contains("broken"));
+    }
+
+    #[test]
+    fn a_failure_is_shown_without_the_tests_that_passed() {
+        assert!(is_chatter("test a::b ... ok") && is_chatter("test result: ok. 3 passed"));
+        assert!(!is_chatter("test a::b ... FAILED") && !is_chatter("test result: FAILED. 3 passed"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Rules for the source files themselves.
 
+use std::collections::BTreeSet;
+
 use super::{Findings, table};
 use crate::workspace::Workspace;
 
@@ -36,14 +38,14 @@ pub(super) fn unsafe_code(workspace: &Workspace) -> Findings {
     let listed: Vec<String> =
         table::rows(workspace, "Where unsafe is")?.into_iter().filter_map(|row| row.into_iter().next()).collect();
     let mut findings = lints_are_in_force(workspace)?;
-    let mut allowed = Vec::new();
+    let mut allowed = BTreeSet::new();
     for file in workspace.sources(&["rs"]) {
         allowed.extend(unsafe_files(&file, &workspace.read(&file)?));
     }
     for file in allowed.iter().filter(|file| !listed.contains(file)) {
         findings.push(format!("{file} allows unsafe code, but ARCHITECTURE.md does not list it"));
     }
-    for file in listed.iter().filter(|file| !allowed.contains(file)) {
+    for file in listed.iter().filter(|file| !allowed.contains(*file)) {
         findings.push(format!("{file} is listed in ARCHITECTURE.md, but allows no unsafe code"));
     }
     Ok(findings)
@@ -75,7 +77,6 @@ fn unsafe_files(file: &str, text: &str) -> Vec<String> {
             found.push(declared_file(file, item.unwrap_or_default()));
         }
     }
-    found.dedup();
     found
 }
 
