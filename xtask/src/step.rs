@@ -54,11 +54,21 @@ impl Outcome {
 
     /// Runs a command that passes or fails as a whole.
     pub(crate) fn of_command(command: &mut Command) -> Outcome {
-        Outcome::of_tests(command, |_| Counts::default())
+        Outcome::of_output(command, |_| Counts::default())
     }
 
-    /// Runs a command whose standard output tells how many tests it ran.
+    /// Runs a command whose standard output tells how many tests it ran; to have run none is a failure.
     pub(crate) fn of_tests(command: &mut Command, count: fn(&str) -> Counts) -> Outcome {
+        let none = |text: &str| if count(text).total() == 0 { Counts::ONE_FAILED } else { count(text) };
+        match Outcome::of_output(command, none) {
+            Outcome::Failed(counts, said) if counts == Counts::ONE_FAILED => {
+                Outcome::Failed(counts, format!("{said}\nno test passed"))
+            }
+            other => other,
+        }
+    }
+
+    fn of_output(command: &mut Command, count: impl Fn(&str) -> Counts) -> Outcome {
         match command.output() {
             Ok(output) => {
                 let counts = count(&String::from_utf8_lossy(&output.stdout));
@@ -170,6 +180,13 @@ mod tests {
         let Outcome::Failed(counts, output) = outcome else { panic!("{outcome:?}") };
         assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 0 });
         assert!(output.contains("broken"));
+    }
+
+    #[test]
+    fn to_have_run_no_test_is_a_failure() {
+        let outcome = Outcome::of_tests(&mut Command::new("true"), Counts::of_cargo_test);
+        assert!(matches!(outcome, Outcome::Failed(Counts::ONE_FAILED, _)), "{outcome:?}");
+        assert_eq!(Outcome::of_command(&mut Command::new("true")), Outcome::Done(Counts::ONE_PASSED));
     }
 
     #[test]
