@@ -6,6 +6,7 @@ compile_error!("pool files are little-endian and 64-bit");
 
 mod catalogue;
 mod cell;
+mod check;
 mod commit;
 #[allow(unsafe_code)] // shares a raw source among threads
 mod copy;
@@ -24,15 +25,18 @@ mod log;
 mod mapped;
 #[allow(unsafe_code)] // declares the one unsafe method of the seam
 mod media;
+mod members;
 mod pins;
 mod platform;
 mod pool;
 mod prefault;
+mod remove;
 #[allow(unsafe_code)] // hands raw sources on to the copy
 mod set;
 
 pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo};
 pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
+pub use check::{CheckProgress, CheckReport, Finding, Severity, check};
 pub use commit::{Committed, RedoBatch, RegionSpec};
 pub use copy::{copy_parallel, default_copy_threads};
 pub use cpu::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, PlanOrigin};
@@ -49,4 +53,5 @@ pub use pins::Pin;
 pub use platform::{MemoryRegion, NumaNode, Platform};
 pub use pool::{Layout, PartInfo, Pool, PoolInfo, Region};
 pub use prefault::{Prefault, PrefaultProgress};
+pub use remove::{Removal, remove_pool};
 pub use set::{MAX_PARTS, Offset, Pending, PoolSet};
