@@ -4,5 +4,6 @@
 //! the deep lane.
 #![deny(unsafe_code)]
 
+pub mod deep;
 pub mod pool;
 pub mod register;
