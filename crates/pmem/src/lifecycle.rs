@@ -290,8 +290,11 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A file's name as a superblock stores it: bare when it lies beside the pool, so that a pool can be moved.
+/// A file's name as a superblock stores it: bare when it lies beside the pool, so that a pool can be moved, else
+/// absolute, so that it does not depend on where a program is started.
 fn stored_name(pool: &Path, path: &Path) -> Vec<u8> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (pool, path) = (absolute(pool), absolute(path));
     let name =
         if path.parent() == pool.parent() { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
     name.as_bytes().to_vec()
