@@ -26,10 +26,13 @@ mod mapped;
 #[allow(unsafe_code)] // declares the one unsafe method of the seam
 mod media;
 mod members;
+#[allow(unsafe_code)] // implements the one unsafe method of the seam
+mod modelled;
 mod pins;
 mod platform;
 mod pool;
 mod prefault;
+mod profile;
 mod remove;
 #[allow(unsafe_code)] // hands raw sources on to the copy
 mod set;
@@ -49,9 +52,11 @@ pub use lifecycle::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use log::{LogBatch, Segment, SelfCertifyingLog};
 pub use mapped::{KernelFeatures, Mapped, MappedFile, Mapping, Probe};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
+pub use modelled::{Modelled, ModelledFile, ModelledMap};
 pub use pins::Pin;
 pub use platform::{MemoryRegion, NumaNode, Platform};
 pub use pool::{Layout, PartInfo, Pool, PoolInfo, Region};
 pub use prefault::{Prefault, PrefaultProgress};
+pub use profile::{DeviceProfile, PROFILES};
 pub use remove::{Removal, remove_pool};
 pub use set::{MAX_PARTS, Offset, Pending, PoolSet};
