@@ -399,7 +399,7 @@ impl MediaMap for Mapping {
     }
 }
 
-fn populate_pages(start: *mut c_void, len_bytes: usize, touch: Touch) -> rustix::io::Result<()> {
+pub(super) fn populate_pages(start: *mut c_void, len_bytes: usize, touch: Touch) -> rustix::io::Result<()> {
     let advice = match touch {
         Touch::Load => Advice::LinuxPopulateRead,
         Touch::Store => Advice::LinuxPopulateWrite,
