@@ -42,7 +42,7 @@ pub use extent::{Extent, Published, Reservation};
 pub use heap::{Heap, HeapFile, HeapMap};
 pub use lifecycle::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use log::{LogBatch, Segment, SelfCertifyingLog};
-pub use mapped::{Mapped, MappedFile, Mapping};
+pub use mapped::{Mapped, MappedFile, Mapping, PrivateMapping};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 pub use pins::Pin;
 pub use platform::{MemoryRegion, NumaNode, Platform};

@@ -5,6 +5,7 @@
 //! | `file` | opening without surprises, reading and writing beside the mapping |
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
+//! | `private` | copy-on-write views |
 //! | `refusal` | which typed error an errno becomes |
 //!
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
@@ -26,10 +27,12 @@ use crate::media::{Media, MediaFile, OpenMode, Stripe};
 mod file;
 mod lock;
 mod map;
+mod private;
 mod refusal;
 
 pub use file::MappedFile;
 pub use map::Mapping;
+pub use private::PrivateMapping;
 
 use refusal::Refusal;
 
