@@ -7,7 +7,7 @@ use remanent_tests::register::Register;
 
 /// The tail hint is stored and not waited for.
 fn policy() -> Policy {
-    Policy { lazy: vec![8192..8256], ..Policy::default() }
+    Policy { lazy: 8192..8256, ..Policy::default() }
 }
 
 #[test]

@@ -55,8 +55,8 @@ pub struct Policy {
     pub kill_every: u64,
     /// Stop after so many images.
     pub limit: u64,
-    /// Byte ranges, in any file, whose stores nobody waits for.
-    pub lazy: Vec<Range<u64>>,
+    /// A byte range, in any file, whose stores nobody waits for.
+    pub lazy: Range<u64>,
     /// Visit only the image with this number; from a violation's token.
     pub only: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl Default for Policy {
             nested_every: 64,
             kill_every: 1,
             limit: u64::MAX,
-            lazy: Vec::new(),
+            lazy: 0..0,
             only: None,
         }
     }

@@ -55,7 +55,7 @@ impl Explorer<'_> {
     ) {
         for (number, event) in trace.iter().enumerate() {
             if let Some(restart) = restart.as_deref_mut()
-                && number as u64 % self.policy.kill_every == 0
+                && (number as u64).is_multiple_of(self.policy.kill_every)
             {
                 self.kill(disk, &volatile, &allowed, visit, restart);
             }
@@ -70,13 +70,13 @@ impl Explorer<'_> {
                 Event::Flush { file, offset_bytes, len_bytes, thread, site } => {
                     self.report.flushes += 1;
                     if volatile.flush(*file, *offset_bytes, *len_bytes, *thread) == 0 {
-                        self.report.note(Lint::CleanFlush, *site);
+                        self.report.note(Lint::CleanFlush, site);
                     }
                 }
                 Event::Fence { thread, site } => {
                     self.report.fences += 1;
                     if volatile.fence(disk, *thread) == 0 {
-                        self.report.note(Lint::EmptyFence, *site);
+                        self.report.note(Lint::EmptyFence, site);
                     }
                 }
                 Event::Sync { file, offset_bytes, len_bytes } => {
@@ -147,7 +147,7 @@ impl Explorer<'_> {
     fn lint_dirty(&mut self, volatile: &Volatile, operation: usize) {
         for &(file, unit) in volatile.units.keys() {
             let at = volatile.offset_of(unit);
-            if !self.policy.lazy.iter().any(|lazy| lazy.contains(&at)) {
+            if !self.policy.lazy.contains(&at) {
                 self.report.dirty_at_acknowledgement.insert((file, at, operation));
             }
         }

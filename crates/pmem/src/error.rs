@@ -1,7 +1,7 @@
 //! Errors of the core, and the stable codes they carry into every language.
 //!
 //! [`ErrorCode`] is the one table that the C, Python, R and command-line forms are made from; the text of an
-//! [`Error`] may change between releases, its code never does.
+//! [`Error`](enum@Error) may change between releases, its code never does.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -71,7 +71,7 @@ impl PartOptions {
         let refuse = |reason| Err(Error::BadSize { path: path.to_owned(), got_bytes: self.file_bytes, reason });
         match self.file_bytes {
             0 => return refuse("it is zero"),
-            ..MIN_FILE_BYTES => return refuse("a pool file has at least 4 MiB"),
+            1..MIN_FILE_BYTES => return refuse("a pool file has at least 4 MiB"),
             MAX_FILE_BYTES.. => return refuse("a pool file has less than 128 TiB"),
             bytes if !bytes.is_multiple_of(4096) => return refuse("it is not a multiple of 4096"),
             _ => {}

@@ -1,7 +1,7 @@
 //! The seam: everything that reaches a medium goes through these three traits.
 //!
-//! Product code is generic over [`Media`], so the same code runs on real mappings ([`crate::Mapped`]), on the heap
-//! ([`crate::Heap`]), under the crash simulator (crate `remanent-crash`) and under the device model. All calls are
+//! Product code is generic over [`Media`], so the same code runs on real mappings (`Mapped`), on the heap
+//! (`Heap`), under the crash simulator (crate `remanent-crash`) and under the device model. All calls are
 //! statically dispatched; the seam costs nothing when it is not simulated.
 //!
 //! Metadata is written through the typed calls; bulk payload goes through [`MediaMap::nt_copy`], or through raw

@@ -1,5 +1,7 @@
 //! Mappings: words, copies, stripes, and pages that are lost while a process looks at them.
 
+#![allow(unsafe_code)] // the calls under test are unsafe
+
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;

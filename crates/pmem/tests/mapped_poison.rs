@@ -3,6 +3,8 @@
 //! The page is made to look lost by userfaultfd (UFFDIO_POISON, ioctl_userfaultfd(2), Linux 6.6): only this process
 //! sees it, and no memory is taken from the machine, as MADV_HWPOISON would do.
 
+#![allow(unsafe_code)] // the calls under test are unsafe
+
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;

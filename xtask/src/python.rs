@@ -1,0 +1,113 @@
+//! The Python package: its extension built with plain cargo, its tests, and an interpreter that can import it.
+//!
+//! maturin makes the wheel that is handed out (`dist`), but not what is tested: it sets variables that pyo3's build
+//! scripts look at, so that each change between it and a plain `cargo` would build pyo3 anew. The tests import the
+//! extension from `python/`, where it is put under the name that maturin would give it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::counts::Counts;
+use crate::step::Outcome;
+use crate::workspace::Workspace;
+
+/// The file that makes the folder a package.
+pub(crate) const PART: &str = "python/pyproject.toml";
+const MANIFEST: &str = "python/Cargo.toml";
+
+/// Runs the package's tests.
+pub(crate) fn test(workspace: &Workspace) -> Outcome {
+    match interpreter(workspace) {
+        Ok(mut command) => {
+            command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python/tests"]);
+            Outcome::of_tests(&mut command, Counts::of_pytest)
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// An interpreter that can import the package, built as it is now.
+pub(crate) fn interpreter(workspace: &Workspace) -> Result<Command, Outcome> {
+    let python = venv_python()?;
+    place_extension(workspace).map_err(|reason| Outcome::Failed(Counts::ONE_FAILED, reason))?;
+    let mut command = workspace.command(python);
+    command.env("PYTHONPATH", workspace.path("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(command)
+}
+
+/// Builds the wheel into a folder.
+pub(crate) fn wheel(workspace: &Workspace, folder: &Path) -> Outcome {
+    let python = match venv_python() {
+        Ok(python) => python,
+        Err(outcome) => return outcome,
+    };
+    let mut command = workspace.command(python);
+    command.args(["-m", "maturin", "build", "--quiet", "--release", "--locked", "--manifest-path", MANIFEST]);
+    // A folder of its own, so that the next test finds pyo3 as it left it.
+    command.arg("--target-dir").arg(workspace.target().join("wheel")).arg("--out").arg(folder);
+    Outcome::of_command(&mut command)
+}
+
+/// The interpreter of the environment that `./run` made.
+fn venv_python() -> Result<PathBuf, Outcome> {
+    let venv = std::env::var_os("REMANENT_VENV").map(PathBuf::from);
+    let python = venv.map(|venv| venv.join("bin/python")).filter(|python| python.exists());
+    python.ok_or(Outcome::NotRun("there is no Python environment; call ./run, which makes it".into()))
+}
+
+fn place_extension(workspace: &Workspace) -> Result<(), String> {
+    let place = workspace.path("python").join(extension_path(&workspace.read(PART)?)?);
+    let mut build = workspace.cargo();
+    build.args(["build", "--quiet", "--locked", "--release", "--message-format", "json-render-diagnostics"]);
+    let output = build.args(["--manifest-path", MANIFEST]).stderr(Stdio::piped()).output();
+    let output = output.map_err(|error| format!("cargo does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let built = shared_library(&String::from_utf8_lossy(&output.stdout))
+        .ok_or_else(|| format!("{MANIFEST} builds no shared library"))?;
+    // By rename, for a process may have the old one mapped.
+    let temporary = place.with_extension("part");
+    fs::copy(&built, &temporary)
+        .and_then(|_| fs::rename(&temporary, &place))
+        .map_err(|error| format!("{built} to {}: {error}", place.display()))
+}
+
+/// Where the extension belongs, from `module-name = "package.module"`.
+fn extension_path(pyproject: &str) -> Result<String, String> {
+    let name = pyproject.lines().find_map(|line| line.strip_prefix("module-name = \"")?.strip_suffix('"'));
+    let name = name.ok_or(format!("{PART} has no line `module-name = \"package.module\"`"))?;
+    Ok(format!("{}.abi3.so", name.replace('.', "/")))
+}
+
+/// The last shared library among cargo's messages: that of the package which was asked for.
+fn shared_library(messages: &str) -> Option<String> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let artifacts = messages.filter(|message| message["reason"] == "compiler-artifact").collect::<Vec<_>>();
+    let files = artifacts.iter().flat_map(|artifact| artifact["filenames"].as_array().into_iter().flatten());
+    files.filter_map(Value::as_str).rfind(|file| file.ends_with(".so")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_goes_where_the_package_imports_it_from() {
+        let pyproject = "[tool.maturin]\nmodule-name = \"remanent._native\"\n";
+        assert_eq!(extension_path(pyproject).unwrap(), "remanent/_native.abi3.so");
+        assert!(extension_path("[project]\nname = \"x\"\n").is_err());
+    }
+
+    #[test]
+    fn the_library_of_the_package_itself_is_taken_not_that_of_a_macro_crate() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"filenames\":[\"/t/libmacros.so\"]}\n\
+            {\"reason\":\"compiler-artifact\",\"filenames\":[\"/t/librem.so\",\"/t/librem.rlib\"]}\n\
+            {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(shared_library(messages).unwrap(), "/t/librem.so");
+        assert_eq!(shared_library("{\"reason\":\"build-finished\"}"), None);
+    }
+}
