@@ -1,4 +1,5 @@
 //! Private views of a pool's extents on real files.
+#![allow(unsafe_code)] // writes through private views
 
 use remanent_pmem::{Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec};
 
