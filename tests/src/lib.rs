@@ -6,3 +6,4 @@
 
 pub mod pool;
 pub mod register;
+pub mod store;
