@@ -1,13 +1,6 @@
 //! A record kept twice: the double cell.
 //!
-//! Each slot ends in a trailer; the owner's payload comes first, so that a file can start with its magic.
-//!
-//! | offset | size | field | meaning |
-//! | --- | --- | --- | --- |
-//! | 0 | n | payload | the owner's |
-//! | n | 8 | generation | grows by one at each write |
-//! | n + 8 | 4 | checksum | of payload and generation, with the owner's seed |
-//! | n + 12 | 4 | | reserved, zero |
+//! Its table is in the page on the pool format.
 //!
 //! # Invariants
 //! 1. Slot A is durable before slot B is touched, and slot B before a write returns: at most one slot is ever torn.

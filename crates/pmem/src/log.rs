@@ -22,9 +22,6 @@ use crate::format::{BATCH_ALIGN, BatchHeader, batch_bytes};
 use crate::media::{Media, MediaFile};
 use crate::set::{Offset, Pending, PoolSet};
 
-/// Payloads from this size on by-pass the cache.
-const NON_TEMPORAL_FROM_BYTES: usize = 4096;
-
 /// Identity of one log segment: where it lies and what its checksums are seeded with.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -102,13 +99,8 @@ impl SelfCertifyingLog {
         let at = self.segment.extent.offset.plus(self.tail_bytes);
         let body = at.plus(BatchHeader::BYTES as u64);
         set.store_bytes(at, &header.encode(self.segment.seed));
-        if payload.len() >= NON_TEMPORAL_FROM_BYTES {
-            set.flush(pending, at, BatchHeader::BYTES as u64);
-            set.nt_copy(pending, body, payload);
-        } else {
-            set.store_bytes(body, payload);
-            set.flush(pending, at, (BatchHeader::BYTES + payload.len()) as u64);
-        }
+        set.store_bytes(body, payload);
+        set.flush(pending, at, (BatchHeader::BYTES + payload.len()) as u64);
         set.fence(pending)?;
         self.tail_bytes += batch_bytes(payload.len() as u64);
         self.next_sequence += 1;
