@@ -42,3 +42,9 @@ pub use source::{Element, Object};
 pub use store::{LAYOUT, ObjectInfo, Store, Verified};
 pub use transaction::{Checksums, PersistOptions, Progress, Transaction};
 pub use view::ObjectView;
+
+// What the signatures above speak of: users of the store need no other crate.
+pub use pmem::{
+    Backing, Durability, ErrorCode, Granularity, Mapped, Media, OpenMode, PartInfo, PartOptions, Pool, PoolInfo,
+    PrefaultProgress, PrivateMapping, Provenance, Stripe, default_copy_threads,
+};

@@ -140,6 +140,18 @@ impl<M: Media> Store<M> {
         Ok(self.pool.regions("")?.iter().map(|region| region.name().to_owned()).collect())
     }
 
+    /// Whether there is an object of that name.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn contains(&self, name: &str) -> Result<bool> {
+        match self.pool.region(name) {
+            Ok(_) => Ok(true),
+            Err(pmem::Error::NoSuchName { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// An object, pinned and readable where it lies. The files' lengths are checked; pages are not touched, so this
     /// takes as long for a large object as for a small one ([`ObjectView::guard`] touches them).
     ///

@@ -39,7 +39,8 @@ pub struct PersistOptions<'a> {
     pub threads: NonZeroUsize,
     /// Whether payloads get a checksum, which costs another pass over them.
     pub checksums: Checksums,
-    /// Told about every 2 MiB, by any of the copying threads. [`ControlFlow::Break`] gives the commit up after the
+    /// Told before each object by the calling thread, and about every 2 MiB by any of the copying threads.
+    /// [`ControlFlow::Break`] gives the commit up after the
     /// object that is being copied.
     pub progress: Option<&'a (dyn Fn(Progress) -> ControlFlow<()> + Sync)>,
 }
@@ -165,23 +166,26 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'
     let mut pending = Pending::new();
     let mut before_bytes = 0;
     let cancelled = AtomicBool::new(false);
+    let tell = |done_bytes| {
+        let told = options.progress.map(|tell| tell(Progress { done_bytes, total_bytes }));
+        if told == Some(ControlFlow::Break(())) {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+    };
     for put in puts {
         let Some(space) = &put.space else { continue };
-        let len_bytes = put.object.descriptor().payload_bytes();
+        // This thread's own call: the copying may be done by others before it gets a piece.
+        tell(before_bytes);
         guard(store, space, options.threads)?;
         let newest = AtomicU64::new(0);
         put.object.copy_to(set, &mut pending, space.extent().offset, options.threads, &|bytes| {
             // Threads overtake one another; what is told never goes back.
-            let done_bytes = before_bytes + newest.fetch_max(bytes, Ordering::Relaxed).max(bytes);
-            let told = options.progress.map(|tell| tell(Progress { done_bytes, total_bytes }));
-            if told == Some(ControlFlow::Break(())) {
-                cancelled.store(true, Ordering::Relaxed);
-            }
+            tell(before_bytes + newest.fetch_max(bytes, Ordering::Relaxed).max(bytes));
         });
         if cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);
         }
-        before_bytes += len_bytes;
+        before_bytes += put.object.descriptor().payload_bytes();
     }
     Ok(set.fence(&mut pending)?)
 }
