@@ -155,8 +155,8 @@ impl StoreSteps {
                 life.store = open(sim, OpenMode::Writer)?;
             }
             Step::Kill => {
-                std::mem::forget(life);
                 sim.kill();
+                drop(life);
                 life = Life { store: open(sim, OpenMode::Writer)?, views: Vec::new() };
             }
         }
@@ -242,8 +242,8 @@ impl Protocol for StoreSteps {
         }
         check_space(&store)?;
         // Recovered again, after a kill: the same. Then it is written to, and opened once more.
-        std::mem::forget(store);
         sim.kill();
+        drop(store);
         let store = open(sim, OpenMode::Writer).map_err(text)?;
         self.explain(&store, &(state..=state))?;
         persist(&store, None, &[(PROBE, 1, 5)]).map_err(text)?;
