@@ -34,12 +34,12 @@ fn a_command_line_that_cannot_be_understood_exits_with_2() {
     let place = Place::new();
     for (arguments, message) in [
         (&["pool", "crate"][..], "'create'"),
-        (&["pool", "create", "a"], "--size is required"),
+        (&["pool", "create", "a"], "--size <SIZE>"),
         (&["pool", "create", "a", "--size", "-4096"], "negative"),
         (&["pool", "create", "a", "--size", "1.5GiB"], "whole number"),
         (&["pool", "create", "a", "--size", "17000000TiB"], "16 EiB"),
         (&["pool", "create", "a", "--size", "4MiB", "--chunk", "2MiB"], "--stripe"),
-        (&["pool", "grow", "a"], "--size is required"),
+        (&["pool", "grow", "a"], "--size <SIZE>"),
         (&["pool", "create", "a", "--size", "4MiB", "--layout-version", "-1"], "-1"),
         (&["man", "missing"], "no directory"),
     ] {
