@@ -7,3 +7,4 @@
 pub mod deep;
 pub mod pool;
 pub mod register;
+pub mod spikes;

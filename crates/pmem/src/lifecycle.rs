@@ -261,8 +261,8 @@ fn create_temporary<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<
 
 /// Writes a file's head: for part 0 the log's first checkpoint and the root cell, then the superblock.
 fn write_head<M: Media>(media: &M, file: &Arc<M::File>, superblock: &Superblock) -> Result<()> {
-    let map = Arc::new(media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?);
-    let part = Part { files: vec![file.clone()], map, stripe: Stripe::SINGLE };
+    let map = media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?;
+    let part = Part::new(vec![file.clone()], map, Stripe::SINGLE);
     let set = PoolSet::new(media.clone(), file.path(), OpenMode::Writer, part);
     if superblock.index == 0 && superblock.member == 0 {
         // With one chunk at least behind the head, the first segment has the same place striped and single.
@@ -418,12 +418,12 @@ fn open_part<M: Media>(
         check_identity(&path, &its, expected, member)?;
         files.push(file);
     }
-    let map = Arc::new(media.map(&files, superblock.stripe, mode)?);
+    let map = media.map(&files, superblock.stripe, mode)?;
     let (got_bytes, expected_bytes) = (map.len_bytes(), superblock.stripe.logical_bytes(superblock.length_bytes));
     if got_bytes < expected_bytes {
         return Err(Error::Truncated { path: path.to_owned(), got_bytes, expected_bytes });
     }
-    Ok(OpenedPart { part: Part { files, map, stripe: superblock.stripe }, superblock })
+    Ok(OpenedPart { part: Part::new(files, map, superblock.stripe), superblock })
 }
 
 fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> Result<M::File> {

@@ -150,6 +150,7 @@ impl Media for Mapped {
         Mapping::new(files, stripe, mode)
     }
 
+    #[inline]
     fn fence(&self) {
         cpu::fence();
     }

@@ -136,11 +136,7 @@ pub(crate) fn superblock_cell(part: u16) -> DoubleCell {
 }
 
 pub(crate) fn segment_of(root: &Root, set: Uuid) -> Segment {
-    Segment {
-        extent: root.segment,
-        seed: format::seed(set, root.segment_generation),
-        first_sequence: root.first_sequence,
-    }
+    Segment::new(root.segment, set, root.segment_generation, root.first_sequence)
 }
 
 impl<M: Media> Pool<M> {

@@ -315,6 +315,7 @@ impl MediaMap for Mapping {
         self.word(self.address(offset_bytes, 8)).load(Ordering::Acquire)
     }
 
+    #[inline]
     fn load_bytes(&self, offset_bytes: u64, into: &mut [u8]) {
         let from = self.address(offset_bytes, into.len() as u64);
         // SAFETY: `address` asserted that the range is mapped, and `into` is exclusive memory elsewhere. If others
