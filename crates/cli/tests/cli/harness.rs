@@ -43,10 +43,15 @@ impl Ran {
     }
 }
 
+/// Starts a program; every start of these tests goes through here.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    let _starting = starting();
+    command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
 /// Starts the command; standard input is empty.
 pub(crate) fn start(command: &mut Command) -> Child {
-    let _starting = starting();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary was built")
+    spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 pub(crate) fn binary() -> Command {
@@ -217,10 +222,7 @@ pub(crate) fn at_terminal(command: &mut Command, answer: &str) -> (i32, String) 
     let terminal = fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
     let mut master = fs::File::from(master);
     let stream = || Stdio::from(terminal.try_clone().unwrap());
-    let mut child = {
-        let _starting = starting();
-        command.stdin(stream()).stdout(stream()).stderr(stream()).env("TERM", "xterm").spawn().unwrap()
-    };
+    let mut child = spawn(command.stdin(stream()).stdout(stream()).stderr(stream()).env("TERM", "xterm"));
     // The command keeps its own copies, so that reading ends when it does.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     drop(terminal);

@@ -1,7 +1,6 @@
 //! `remanent pool` on whole pools.
 
 use std::fs;
-use std::process::Command;
 
 use pmem::{ErrorCode, OpenMode};
 
@@ -195,6 +194,5 @@ fn quiet_leaves_confirmations_out_and_answers_in() {
     assert_eq!(place.done(&["-q", "pool", "create", "a", "--size", "4MiB", "--prefault"]).stdout, "");
     assert!(place.done(&["-q", "pool", "info", "a"]).stdout.contains("generation"));
     assert_eq!(place.done(&["pool", "rm", "a", "--yes", "--quiet"]).stdout, "");
-    let found = Command::new("ls").arg(place.root()).output().unwrap();
-    assert!(found.stdout.is_empty());
+    assert_eq!(place.snapshot(), []);
 }
