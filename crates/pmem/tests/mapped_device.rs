@@ -2,6 +2,8 @@
 //!
 //! `REMANENT_TEST_DEVICE_DAX` names it, for example `/dev/dax1.0`.
 
+#![allow(unsafe_code)] // the calls under test are unsafe
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
