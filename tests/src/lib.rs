@@ -4,5 +4,7 @@
 //! the deep lane.
 #![deny(unsafe_code)]
 
+pub mod deep;
 pub mod pool;
 pub mod register;
+pub mod spikes;

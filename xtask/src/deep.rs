@@ -63,7 +63,17 @@ const LANES: &[DeepLane] = &[
         protocol: &["crates", "fuzz", "Cargo.lock"],
         work: Work::Campaign(
             "fuzz/Cargo.toml",
-            &["run", "--locked", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bin", "deep_fuzz"],
+            &[
+                "run",
+                "--config",
+                "fuzz/.cargo/config.toml",
+                "--locked",
+                "--release",
+                "--manifest-path",
+                "fuzz/Cargo.toml",
+                "--bin",
+                "deep_fuzz",
+            ],
         ),
     },
     DeepLane {

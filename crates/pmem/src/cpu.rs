@@ -110,7 +110,7 @@ impl CopyKernel {
 /// What the CPU can do, as found at run time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuFacts {
-    /// The best instruction there is for [`flush`].
+    /// The best instruction there is for `flush`.
     pub(crate) flush: FlushInstruction,
     /// Bytes of a cache line, as the CPU reports it.
     pub(crate) line_bytes: usize,

@@ -1,22 +1,5 @@
 //! Every byte that the core puts on a medium: positions, sizes and encodings, and nothing else knows them.
-//!
-//! All integers are little-endian. Offsets into a pool are `u64`: the part in the upper 16 bits, the byte in the
-//! lower 48; 0 is null, which is unambiguous because byte 0 of part 0 is a superblock.
-//!
-//! # A part
-//!
-//! Each file of a pool starts with a head of 2 MiB (bytes `[0, HEAD_BYTES)`); data follows.
-//!
-//! | offset | size | what |
-//! | --- | --- | --- |
-//! | 0 | 4096 | superblock, copy A |
-//! | 4096 | 256 | root cell, copy A (part 0 only) |
-//! | 8192 | 8 | tail hint (part 0 only) |
-//! | 1 MiB | 4096 | superblock, copy B |
-//! | 1 MiB + 4096 | 256 | root cell, copy B (part 0 only) |
-//! | 2 MiB | to the end | extents |
-//!
-//! The copies are 1 MiB apart, so that no single bad block, page or huge-page half holds both.
+#![doc = include_str!("../../../docs/src/formats/pool.md")]
 
 mod batch;
 mod codec;
@@ -46,7 +29,7 @@ pub(crate) const ROOT_BYTES: usize = 256;
 /// Where the tail hint lies in part 0.
 pub(crate) const TAIL_HINT_AT: u64 = 8192;
 /// The format version that this code writes, and the newest that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 /// Incompatible features that this code knows: none yet.
 pub(crate) const KNOWN_INCOMPATIBLE: u64 = 0;
 /// Read-only-compatible features that this code knows: none yet.

@@ -57,8 +57,14 @@ impl Heap {
 
     /// Replaces or makes a file with this content, padded to 8 bytes; for tests that damage pools.
     pub fn put(&self, path: &Path, content: &[u8]) {
+        const PAGE: usize = 4096;
         let bytes = HeapBytes::zeroed(content.len() as u64);
-        bytes.write(0, content);
+        for (number, page) in content.chunks(PAGE).enumerate() {
+            // Pages of zeros are there already, and stay untouched.
+            if page.iter().any(|&byte| byte != 0) {
+                bytes.write((number * PAGE) as u64, page);
+            }
+        }
         self.lock().insert(path.to_owned(), Arc::new(bytes));
     }
 
@@ -92,8 +98,11 @@ impl Heap {
 
 impl HeapBytes {
     fn zeroed(len_bytes: u64) -> HeapBytes {
-        let words = len_bytes.div_ceil(8) as usize;
-        HeapBytes { words: (0..words).map(|_| AtomicU64::new(0)).collect(), locks: Mutex::default() }
+        let words = vec![0u64; len_bytes.div_ceil(8) as usize].into_boxed_slice();
+        // SAFETY: AtomicU64 has the same size, alignment and bit validity as u64 where pointers have 64 bits, so the
+        // allocation can be freed as what it is turned into.
+        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
+        HeapBytes { words, locks: Mutex::default() }
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) {
@@ -166,6 +175,10 @@ impl Media for Heap {
 
     fn exists(&self, path: &Path) -> Result<bool> {
         Ok(self.lock().contains_key(path))
+    }
+
+    fn is_device(&self, _path: &Path) -> bool {
+        false
     }
 
     fn map(&self, files: &[Arc<HeapFile>], stripe: Stripe, _mode: OpenMode) -> Result<HeapMap> {

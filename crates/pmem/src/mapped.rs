@@ -5,6 +5,7 @@
 //! | `file` | opening without surprises, reading and writing beside the mapping |
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
+//! | `probe` | what a path and this kernel offer, before anything is kept there |
 //! | `refusal` | which typed error an errno becomes |
 //!
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
@@ -26,10 +27,12 @@ use crate::media::{Media, MediaFile, OpenMode, Stripe};
 mod file;
 mod lock;
 mod map;
+mod probe;
 mod refusal;
 
 pub use file::MappedFile;
 pub use map::Mapping;
+pub use probe::{KernelFeatures, Probe};
 
 use refusal::Refusal;
 
@@ -151,6 +154,7 @@ impl Media for Mapped {
         Mapping::new(files, stripe, mode)
     }
 
+    #[inline]
     fn fence(&self) {
         cpu::fence();
     }

@@ -112,33 +112,25 @@ fn error_codes(source: &str) -> Vec<String> {
     source.lines().filter_map(code).collect()
 }
 
+/// Each `format.rs` takes its tables from a page of the book, so that they stand in one place and are seen in both.
 pub(super) fn format_tables(workspace: &Workspace) -> Findings {
     let mut findings = Vec::new();
-    let mut included = BTreeSet::new();
-    for page in workspace.sources(&["md"]).into_iter().filter(|page| page.starts_with(BOOK)) {
-        for (path, anchor) in includes(&workspace.read(&page)?) {
-            let path = resolve(&page, &path);
-            match workspace.read(&path) {
-                Ok(text) if anchor.is_empty() || text.contains(&format!("ANCHOR: {anchor}")) => {
-                    included.insert(path);
+    for format in workspace.sources(&["format.rs"]) {
+        match included_page(&workspace.read(&format)?).map(|page| resolve(&format, &page)) {
+            Some(page) if page.starts_with(BOOK) => {
+                if workspace.read(&page).is_err() {
+                    findings.push(format!("{format} includes {page}, which is not there"));
                 }
-                Ok(_) => findings.push(format!("{page} includes the anchor {anchor:?}, which {path} does not have")),
-                Err(reason) => findings.push(format!("{page} includes what is not there: {reason}")),
             }
+            _ => findings.push(format!("{format} includes no page of the book with its tables")),
         }
     }
-    let formats = workspace.sources(&["format.rs"]).into_iter().filter(|file| !included.contains(file));
-    findings.extend(formats.map(|file| format!("no page of the book includes the table of {file}")));
     Ok(findings)
 }
 
-/// Paths and anchors of mdBook's `{{#include path:anchor}}`.
-fn includes(text: &str) -> Vec<(String, String)> {
-    let targets = text.split("{{#include ").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0.trim()));
-    targets
-        .map(|target| target.split_once(':').unwrap_or((target, "")))
-        .map(|(path, anchor)| (path.to_owned(), anchor.to_owned()))
-        .collect()
+/// The path in `#![doc = include_str!("path")]`.
+fn included_page(source: &str) -> Option<String> {
+    Some(source.split_once("#![doc = include_str!(\"")?.1.split_once('"')?.0.to_owned())
 }
 
 #[cfg(test)]
@@ -186,14 +178,16 @@ mod tests {
     }
 
     #[test]
-    fn a_format_whose_table_no_page_includes_is_found() {
+    fn a_format_whose_table_is_in_no_page_of_the_book_is_found() {
+        let include = |page: &str| format!("#![doc = include_str!(\"{page}\")]\n");
         let folder = tree(&[
-            ("crates/a/src/format.rs", "//! ANCHOR: layout\n"),
-            ("crates/b/src/format.rs", ""),
-            ("docs/src/f.md", "{{#include ../../crates/a/src/format.rs:layout}}\n{{#include x.rs:y}}\n"),
+            ("crates/a/src/format.rs", include("../../../docs/src/a.md").as_str()),
+            ("docs/src/a.md", "| table |"),
+            ("crates/b/src/format.rs", "//! no table\n"),
+            ("crates/c/src/format.rs", include("../../../docs/src/missing.md").as_str()),
         ]);
         let findings = format_tables(&Workspace::at(folder.path())).unwrap();
         assert_eq!(findings.len(), 2, "{findings:?}");
-        assert!(findings[0].contains("x.rs") && findings[1].contains("crates/b/src/format.rs"));
+        assert!(findings[0].contains("crates/b/src/format.rs") && findings[1].contains("missing.md"));
     }
 }

@@ -1,3 +1,5 @@
+//! Every copy kernel that this CPU has, against a plain model with guard zones.
+
 use super::*;
 
 const GUARD_BYTES: usize = 128;

@@ -1,3 +1,5 @@
+//! Every row of the durability table, on a made-up sysfs.
+
 use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;

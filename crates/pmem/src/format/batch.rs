@@ -1,15 +1,4 @@
-//! The header of a log batch. A batch is the header, the payload, and zero to 255 bytes that nobody reads, so that
-//! the next one starts at a multiple of 256.
-//!
-//! | offset | size | field | meaning |
-//! | --- | --- | --- | --- |
-//! | 0 | 8 | sequence | one more than the batch before |
-//! | 8 | 8 | durable tail | bytes of the segment that were durable when this batch was written |
-//! | 16 | 8 | length | bytes of the payload |
-//! | 24 | 4 | kind | the log's owner gives it a meaning |
-//! | 28 | 28 | | reserved, zero |
-//! | 56 | 4 | payload checksum | seeded with the owner's UUID and the segment generation |
-//! | 60 | 4 | header checksum | of bytes 0 to 59, seeded in the same way |
+//! The header of a log batch; its table is in the parent module.
 
 use super::{BATCH_ALIGN, Decoder, Encoder};
 

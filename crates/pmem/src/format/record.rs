@@ -1,12 +1,4 @@
-//! The records that make up the payload of a catalogue batch.
-//!
-//! | record | fields in order |
-//! | --- | --- |
-//! | 1 put | name (16-bit length, UTF-8), kind u32, flags u32, born u64, extent count u16, then offset u64 and length u64 of each, meta (32-bit length, bytes) |
-//! | 2 remove | name |
-//! | 3 retired | offset u64, length u64, generation u64: an extent that readers pinned before that generation may still see |
-//!
-//! A checkpoint (batch kind 2) has the whole state in such records; a commit (batch kind 1) has the changes.
+//! The records that make up the payload of a catalogue batch; its table is in the parent module.
 
 use super::{Decoder, Encoder};
 use crate::extent::Extent;

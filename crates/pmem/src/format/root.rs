@@ -1,13 +1,4 @@
-//! The root cell of part 0: where the catalogue's log segment lies.
-//!
-//! | offset | size | field | meaning |
-//! | --- | --- | --- | --- |
-//! | 0 | 8 | segment | offset of the log segment |
-//! | 8 | 8 | length | bytes of the log segment |
-//! | 16 | 8 | generation | of the segment; seeds the checksums of its batches |
-//! | 24 | 8 | first | sequence of the segment's first batch, a checkpoint |
-//! | 32 | 208 | | reserved, zero |
-//! | 240 | 16 | trailer | of the double cell |
+//! The root cell of part 0; its table is in the parent module.
 
 use super::{Decoder, Encoder, ROOT_BYTES};
 use crate::cell::TRAILER_BYTES;

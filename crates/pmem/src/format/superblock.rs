@@ -1,31 +1,4 @@
-//! The superblock of a file.
-//!
-//! | offset | size | field | meaning |
-//! | --- | --- | --- | --- |
-//! | 0 | 8 | magic | `REMANENT` |
-//! | 8 | 4 | version | format version, 1 |
-//! | 12 | 4 | checksum | algorithm of every checksum in the pool, 1 = CRC-32C |
-//! | 16 | 8 | compatible | features that any version may ignore |
-//! | 24 | 8 | read-only compatible | features that a reader may ignore |
-//! | 32 | 8 | incompatible | features that nobody may ignore |
-//! | 40 | 16 | set | UUID of the pool set |
-//! | 56 | 16 | part | UUID of this part, the same in all its members |
-//! | 72 | 4 | index | place of the part in the set, from 0 |
-//! | 76 | 2 | members | files that the part is striped over |
-//! | 78 | 2 | member | place of this file among them |
-//! | 80 | 8 | chunk | bytes of a stripe chunk |
-//! | 88 | 8 | length | bytes of this file |
-//! | 96 | 4 | layout version | of the product |
-//! | 100 | 4 | state | 1 clean, 2 dirty |
-//! | 104 | 8 | clean tail | sequence of the last catalogue commit when it was marked clean |
-//! | 112 | 8 | created | seconds since 1970-01-01 UTC |
-//! | 120 | 32 | layout | name of the product's layout, UTF-8, zero-padded |
-//! | 152 | 16 | next | UUID of the next part, zero when this is the last |
-//! | 168 | 8 | next length | bytes of each file of the next part |
-//! | 176 | 3904 | names | file names, each with a 16-bit length: of the next part's member 0 (empty: none), then of this part's members 1, 2, ... (member 0 only) |
-//! | 4080 | 16 | trailer | of the double cell: generation, checksum, reserved |
-//!
-//! A name without a slash lies beside the pool's first file.
+//! The superblock of a file; its table is in the parent module.
 
 use super::{CHECKSUM_CRC32C, Decoder, Encoder, FORMAT_VERSION, SUPERBLOCK_BYTES};
 use crate::cell::TRAILER_BYTES;
