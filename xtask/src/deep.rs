@@ -3,7 +3,8 @@
 //! A campaign is a program of the tree. It is told `REMANENT_DEEP_BUDGET_S` and `REMANENT_DEEP_SEED`, works for that
 //! long from that seed, and prints one line with a JSON object of counters, for example `{"images": 120000}`; the last
 //! such line counts. It fails by its exit code, and says then which seed replays the failure. The budget is cut into
-//! slices, and each is entered into the journal when it ends, so that an interrupted run loses one slice at most.
+//! slices, and each is entered into the journal when it ends, so that an interrupted run loses one slice at most. The
+//! power cuts are a campaign inside this program.
 
 mod chroot;
 mod journal;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use crate::counts::Counts;
+use crate::dax;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 use journal::{Entry, Journal};
@@ -33,9 +35,14 @@ pub(crate) struct DeepLane {
     work: Work,
 }
 
+/// What became of a slice of work, and its counters.
+pub(crate) type Slice = (Outcome, Map<String, Value>);
+
 enum Work {
     /// Repeated with new seeds until the budget is spent; it needs the file that comes first.
     Campaign(&'static str, &'static [&'static str]),
+    /// The same, inside this program: told the budget and the seed, it returns its counters.
+    Own(fn(&Workspace, Duration, u64) -> Slice),
     /// Has an end of its own.
     Once(fn(&Workspace) -> Outcome),
 }
@@ -81,11 +88,8 @@ const LANES: &[DeepLane] = &[
     DeepLane {
         name: "powercut",
         about: "power cuts of a virtual machine with DAX mappings",
-        protocol: &["crates", "tests", "Cargo.lock", "xtask/src/dax.rs"],
-        work: Work::Campaign(
-            "tests/tests/deep_powercut.rs",
-            &["test", "--locked", "--release", "-p", "remanent-tests", "--test", "deep_powercut", "--", "--nocapture"],
-        ),
+        protocol: &["crates", "tests/guest", "Cargo.lock", "xtask/src/dax.rs", "xtask/src/dax"],
+        work: Work::Own(dax::cut_for),
     },
     DeepLane {
         name: "asan",
@@ -171,9 +175,10 @@ fn run_journaled(workspace: &Workspace, lane: &DeepLane, budget: Duration, journ
     sum
 }
 
-fn work(workspace: &Workspace, work: &Work, budget: Duration, seed: u64) -> (Outcome, Map<String, Value>) {
+fn work(workspace: &Workspace, work: &Work, budget: Duration, seed: u64) -> Slice {
     match work {
         Work::Once(run) => (run(workspace), Map::new()),
+        Work::Own(run) => run(workspace, budget, seed),
         Work::Campaign(needed, _) if !workspace.has(needed) => {
             (Outcome::NotBuilt(format!("{needed} is not there yet")), Map::new())
         }
@@ -187,7 +192,7 @@ fn work(workspace: &Workspace, work: &Work, budget: Duration, seed: u64) -> (Out
     }
 }
 
-fn campaign(mut command: Command) -> (Outcome, Map<String, Value>) {
+fn campaign(mut command: Command) -> Slice {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => return (Outcome::Failed(Counts::ONE_FAILED, format!("{command:?}: {error}")), Map::new()),

@@ -262,6 +262,10 @@ impl Media for Sim {
         Ok(self.lock().disk.lookup(path).is_some())
     }
 
+    fn is_device(&self, _path: &Path) -> bool {
+        false
+    }
+
     fn map(&self, files: &[Arc<SimFile>], stripe: Stripe, _mode: OpenMode) -> Result<SimMap> {
         let state = self.lock();
         let shortest = files.iter().map(|file| state.disk.len_bytes(file.id)).min().unwrap_or(0);

@@ -177,6 +177,10 @@ impl Media for Heap {
         Ok(self.lock().contains_key(path))
     }
 
+    fn is_device(&self, _path: &Path) -> bool {
+        false
+    }
+
     fn map(&self, files: &[Arc<HeapFile>], stripe: Stripe, _mode: OpenMode) -> Result<HeapMap> {
         let shortest = files.iter().map(|f| f.bytes.words.len() as u64 * 8).min().unwrap_or(0);
         let len_bytes = stripe.logical_bytes(shortest);

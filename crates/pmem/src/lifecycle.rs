@@ -8,6 +8,9 @@
 //! A pool exists when member 0 of part 0 has its name. What a crash leaves under a temporary name is found by that
 //! name and removed by the next attempt; the writer's lock tells a leftover from a creation that is under way.
 //!
+//! A device has its name already. Its pool exists when member 0 has its superblock, which is written last; what a crash
+//! leaves before that is no pool and not blank either, so the device must be cleared before it is used again.
+//!
 //! # Growth
 //! ```text
 //! make the new part as above -> link it in the superblock of the part before, slot A, then slot B
@@ -100,6 +103,8 @@ impl<M: Media> Pool<M> {
     /// `AlreadyExists`, `BadSize`, `FileSystemFull`, `PoolBusy` (another process is making it), `AccessDenied`,
     /// `ReadOnly`, `IsDirectory`, `NotFound` (no such directory), `BadName` (a layout or file name that is too long),
     /// `Io`. No file is left behind then, unless the process is killed.
+    ///
+    /// On a device, `file_bytes` is its exact size and its first 2 MiB are zero; else `BadSize` and `AlreadyExists`.
     pub fn create(media: M, path: &Path, layout: Layout, options: &PartOptions) -> Result<Pool<M>> {
         options.check(path)?;
         if !Superblock::layout_fits(layout.name) {
@@ -119,12 +124,16 @@ impl<M: Media> Pool<M> {
     /// Adds a part, in a file beside the first one named after it with `.1`, `.2`, ... added, or at `path`.
     ///
     /// # Errors
-    /// As [`Pool::create`]; also `NotWritable`, `WritesRefused`, `UsedAfterFork`, `TooLarge` (no more parts). The pool
-    /// goes on as it was then.
+    /// As [`Pool::create`]; also `NotWritable`, `WritesRefused`, `UsedAfterFork`, `TooLarge` (no more parts),
+    /// `Unsupported` (nothing stands beside a device: name the path). The pool goes on as it was then.
     pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
         self.shared.check_writable()?;
         let set = self.set();
         let index = set.part_count();
+        if path.is_none() && set.media().is_device(set.path()) {
+            let reason = "name the file or the device of the new part";
+            return Err(Error::Unsupported { what: "growth by a file beside a device", reason });
+        }
         let path = path.map_or_else(|| default_part_path(set.path(), index), Path::to_owned);
         options.check(&path)?;
         if usize::from(index) >= MAX_PARTS {
@@ -189,7 +198,7 @@ struct NewPart<'a> {
 fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, options: &PartOptions) -> Result<()> {
     let paths: Vec<&Path> = std::iter::once(path).chain(options.more_files.iter().map(PathBuf::as_path)).collect();
     for path in &paths {
-        if media.exists(path)? {
+        if !media.is_device(path) && media.exists(path)? {
             return Err(Error::AlreadyExists { path: path.to_path_buf() });
         }
     }
@@ -218,31 +227,57 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
     }
     let mut made = Vec::new();
     let result = (|| {
-        for (member, path) in paths.iter().enumerate() {
-            let file = create_temporary(media, &temporary(path), options.file_bytes)?;
-            made.push((file, temporary(path)));
+        for path in &paths {
+            made.push(create_member(media, path, options.file_bytes)?);
+        }
+        // Member 0 comes last: a device has its name already, so its superblock is what makes the part exist.
+        for (member, made) in made.iter().enumerate().rev() {
             let superblock = match member {
                 0 => superblock.clone(),
                 _ => Superblock { member: member as u16, member_names: Vec::new(), ..superblock.clone() },
             };
-            write_head(media, &made[member].0, &superblock)?;
+            write_head(media, &made.file, &superblock)?;
         }
-        for ((_, temporary), path) in made.iter().zip(&paths).rev() {
-            media.rename(temporary, path)?;
-            media.sync_dir(path)?;
+        for (made, path) in made.iter().zip(&paths).rev() {
+            if let Some(temporary) = &made.temporary {
+                media.rename(temporary, path)?;
+                media.sync_dir(path)?;
+            }
         }
         Ok(())
     })();
     if result.is_err() {
         // Best effort: the error that is reported is the first one, and a part without its member 0 is no part.
-        for ((_, temporary), path) in made.iter().zip(&paths) {
-            if let Err(Error::NotFound { .. }) = media.remove(temporary) {
+        for (made, path) in made.iter().zip(&paths) {
+            if let Some(Err(Error::NotFound { .. })) = made.temporary.as_ref().map(|temporary| media.remove(temporary))
+            {
                 // It has its final name already, so that one is ours.
                 let _ = media.remove(path);
             }
         }
     }
     result
+}
+
+/// A file or device of a part that is being made, locked.
+struct NewMember<M: Media> {
+    file: Arc<M::File>,
+    /// The name that it has until it is complete; none on a device.
+    temporary: Option<PathBuf>,
+}
+
+fn create_member<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<NewMember<M>> {
+    if !media.is_device(path) {
+        let temporary = temporary(path);
+        return Ok(NewMember { file: create_temporary(media, &temporary, len_bytes)?, temporary: Some(temporary) });
+    }
+    let file = Arc::new(media.open(path, OpenMode::Writer)?);
+    if !file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
+        return Err(Error::PoolBusy { path: path.to_owned() });
+    }
+    // Under the lock: nobody else makes a pool here after this has found the device blank.
+    media.create(path, len_bytes)?;
+    Ok(NewMember { file, temporary: None })
 }
 
 /// A new file under a temporary name, locked against whoever looks for leftovers.
@@ -530,7 +565,7 @@ pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock
 
 /// Removes a file if it is an unlinked part of this set with this index.
 fn remove_if_orphan<M: Media>(media: &M, path: &Path, set: Uuid, index: u32) -> Result<()> {
-    if !media.exists(path)? {
+    if media.is_device(path) || !media.exists(path)? {
         return Ok(());
     }
     let Ok(superblock) = media.open(path, OpenMode::Reader).and_then(|file| pread_superblock(&file)) else {

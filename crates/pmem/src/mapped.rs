@@ -147,6 +147,10 @@ impl Media for Mapped {
         }
     }
 
+    fn is_device(&self, path: &Path) -> bool {
+        file::is_device_dax(path, &self.detector)
+    }
+
     /// See [`Media::map`]. The kernel allows a process about 65,000 mappings (vm.max_map_count), and every chunk of a
     /// stripe is one: choose chunks of 1/10,000 of the whole or more.
     fn map(&self, files: &[Arc<MappedFile>], stripe: Stripe, mode: OpenMode) -> Result<Mapping> {

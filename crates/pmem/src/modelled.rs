@@ -85,6 +85,10 @@ impl<M: Media> Media for Modelled<M> {
         self.inner.exists(path)
     }
 
+    fn is_device(&self, path: &Path) -> bool {
+        self.inner.is_device(path)
+    }
+
     fn map(&self, files: &[Arc<Self::File>], stripe: Stripe, mode: OpenMode) -> Result<Self::Map> {
         let inner: Vec<Arc<M::File>> = files.iter().map(|file| file.inner.clone()).collect();
         Ok(ModelledMap {

@@ -1,0 +1,95 @@
+//! The table of checks, and how one is run so that its death is a result.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::{damage, device, machine, storage, stripe};
+
+/// A check passes, or panics with what is wrong.
+pub(crate) struct Check {
+    name: &'static str,
+    scene: &'static str,
+    /// Variables of its process.
+    environment: &'static [(&'static str, &'static str)],
+    run: fn(),
+}
+
+const fn check(scene: &'static str, name: &'static str, run: fn()) -> Check {
+    Check { name, scene, environment: &[], run }
+}
+
+const CHECKS: &[Check] = &[
+    check("mapped", "ext4 with DAX: MAP_SYNC, cache lines, power-fail safe", storage::ext4_with_dax),
+    check("mapped", "tmpfs: emulated, process-crash safe", storage::tmpfs),
+    check("mapped", "virtio-pmem: MAP_SYNC refused, pages", storage::virtio_pmem),
+    check("mapped", "device-DAX: a pool on a whole device", device::whole_device),
+    check("mapped", "device-DAX: sizes and content that do not fit are refused", device::refusals),
+    check("mapped", "two devices: striped, and both used", stripe::two_devices),
+    check("mapped", "poisoned page under a mapping", damage::poisoned_under_a_mapping),
+    check("mapped", "poisoned page, found at open", damage::poisoned_before_open),
+    check("mapped", "file truncated under a mapping", damage::truncated_under_a_mapping),
+    // It mounts the second device anew, which is in use until here.
+    check("mapped", "ext4 with dax=never: pages, power-fail safe", storage::ext4_without_dax),
+    check("eadr", "eADR: bytes, power-fail safe", storage::eadr),
+    check("unknown", "no persistence domain: mapped, persistence unknown", storage::unknown_domain),
+    Check {
+        name: "no persistence domain: power-fail safe by the administrator's assertion",
+        scene: "unknown",
+        environment: &[("REMANENT_ASSUME_PERSISTENT", "/first")],
+        run: storage::asserted_domain,
+    },
+];
+
+impl Check {
+    pub(crate) fn of_scene(scene: &str) -> impl Iterator<Item = &'static Check> {
+        CHECKS.iter().filter(move |check| check.scene == scene)
+    }
+
+    pub(crate) fn find(name: &str) -> &'static Check {
+        CHECKS.iter().find(|check| check.name == name).unwrap_or_else(|| panic!("there is no check {name:?}"))
+    }
+
+    pub(crate) fn run_here(&self) {
+        (self.run)();
+    }
+
+    /// Runs it in a process of its own; returns the line for the host.
+    pub(crate) fn run_apart(&self) -> String {
+        let mut command = Command::new("/init");
+        command.args(["check", self.name]).envs(self.environment.iter().copied());
+        result_line(self.name, &mut command)
+    }
+}
+
+/// Runs a test program of the core on the first device, one test at a time, for the devices are small.
+pub(crate) fn run_test_program(path: &Path) -> String {
+    let folder = Path::new("/first/tests");
+    std::fs::create_dir_all(folder).expect("the first device is mounted");
+    let mut command = Command::new(path);
+    command.arg("--test-threads=1").env("TMPDIR", folder);
+    if let Some(device) = machine::device_dax() {
+        command.env("REMANENT_TEST_DEVICE_DAX", device);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    result_line(&format!("the core's tests on DAX: {name}"), &mut command)
+}
+
+fn result_line(name: &str, command: &mut Command) -> String {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let said = said(&output);
+            eprintln!("---- {name}: {}\n{said}", output.status);
+            if output.status.success() {
+                format!("pass {name}")
+            } else {
+                format!("fail {name}: {}: {said}", output.status)
+            }
+        }
+        Err(error) => format!("fail {name}: it does not start: {error}"),
+    }
+}
+
+fn said(output: &Output) -> String {
+    let text = [&output.stdout, &output.stderr].map(|stream| String::from_utf8_lossy(stream).into_owned()).concat();
+    text.trim().to_owned()
+}
