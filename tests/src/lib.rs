@@ -7,4 +7,5 @@
 pub mod deep;
 pub mod pool;
 pub mod register;
+pub mod spikes;
 pub mod store;

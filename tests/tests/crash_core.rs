@@ -6,6 +6,7 @@ use crash::{Campaign, Mutation, Policy, Site};
 use pmem::Granularity;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::register::Register;
+use remanent_tests::spikes::{KeyValueAppend, LogGenerations};
 
 /// The tail hint is stored and not waited for.
 fn policy() -> Policy {
@@ -97,4 +98,15 @@ fn the_campaigns_reach_every_seam_call_of_the_core() {
         }
     }
     assert!(missed.is_empty(), "never reached:\n{}", missed.join("\n"));
+}
+
+#[test]
+fn small_users_of_the_seam_survive_every_image() {
+    for granularity in [Granularity::CacheLine, Granularity::Page] {
+        let policy = || Policy { nested_every: 1024, ..policy() };
+        let report = Campaign::new(&KeyValueAppend { records: 5 }, granularity, policy()).run();
+        assert!(report.is_clean() && report.images > 1000, "{granularity:?}: {report}");
+        let report = Campaign::new(&LogGenerations { numbers: 8 }, granularity, policy()).run();
+        assert!(report.is_clean() && report.images > 1000, "{granularity:?}: {report}");
+    }
 }

@@ -56,18 +56,23 @@ impl DoubleCell {
 
     /// The newest valid payload, or none when neither slot checks.
     pub fn read<M: Media>(&self, set: &PoolSet<M>) -> Option<CellValue> {
-        let slots = self.slots.map(|slot| {
-            let mut bytes = vec![0; self.payload_bytes + TRAILER_BYTES];
-            set.load_bytes(slot, &mut bytes);
-            let generation = Self::unseal(&bytes, self.seed)?;
-            bytes.truncate(self.payload_bytes);
-            Some((generation, bytes))
-        });
+        let slots = self.read_slots(set);
         let mirrored = slots[0].is_some() && slots[0] == slots[1];
         let generations = slots.each_ref().map(|slot| slot.as_ref().map_or(0, |slot| slot.0));
         let newest = usize::from(generations[1] > generations[0]);
         let (generation, payload) = slots.into_iter().nth(newest)??;
         Some(CellValue { payload, generation, mirrored, newest })
+    }
+
+    /// Each slot's generation and payload, or none where it does not check.
+    pub(crate) fn read_slots<M: Media>(&self, set: &PoolSet<M>) -> [Option<(u64, Vec<u8>)>; 2] {
+        self.slots.map(|slot| {
+            let mut bytes = vec![0; self.payload_bytes + TRAILER_BYTES];
+            set.load_bytes(slot, &mut bytes);
+            let generation = Self::unseal(&bytes, self.seed)?;
+            bytes.truncate(self.payload_bytes);
+            Some((generation, bytes))
+        })
     }
 
     /// Writes both slots, one after the other; durable on return.

@@ -243,6 +243,44 @@ impl Error {
         }
     }
 
+    /// The file or directory that it is about.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Error::Io { path, .. }
+            | Error::NotFound { path }
+            | Error::AlreadyExists { path }
+            | Error::IsDirectory { path }
+            | Error::NotAFile { path }
+            | Error::Symlink { path }
+            | Error::AccessDenied { path, .. }
+            | Error::WorldWritable { path, .. }
+            | Error::ReadOnly { path }
+            | Error::FileSystemFull { path, .. }
+            | Error::BadSize { path, .. }
+            | Error::Misaligned { path, .. }
+            | Error::NotAPool { path }
+            | Error::NewerVersion { path, .. }
+            | Error::UnknownFeature { path, .. }
+            | Error::WrongLayout { path, .. }
+            | Error::SuperblockLost { path }
+            | Error::Truncated { path, .. }
+            | Error::ForeignPart { path, .. }
+            | Error::MissingPart { path, .. }
+            | Error::NotFirstPart { path, .. }
+            | Error::BadBlock { path, .. }
+            | Error::Corrupt { path, .. }
+            | Error::PoolBusy { path }
+            | Error::WritesRefused { path }
+            | Error::NotWritable { path }
+            | Error::UsedAfterFork { path } => Some(path),
+            Error::PoolFull { .. }
+            | Error::NoSuchName { .. }
+            | Error::BadName { .. }
+            | Error::TooLarge { .. }
+            | Error::Unsupported { .. } => None,
+        }
+    }
+
     pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Error {
         Error::Io { operation, path: path.to_owned(), source: source.into() }
     }

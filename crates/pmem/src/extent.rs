@@ -20,7 +20,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset.to_word() + self.len_bytes
     }
 }

@@ -29,7 +29,7 @@ pub(crate) const ROOT_BYTES: usize = 256;
 /// Where the tail hint lies in part 0.
 pub(crate) const TAIL_HINT_AT: u64 = 8192;
 /// The format version that this code writes, and the newest that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 /// Incompatible features that this code knows: none yet.
 pub(crate) const KNOWN_INCOMPATIBLE: u64 = 0;
 /// Read-only-compatible features that this code knows: none yet.

@@ -261,8 +261,8 @@ fn create_temporary<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<
 
 /// Writes a file's head: for part 0 the log's first checkpoint and the root cell, then the superblock.
 fn write_head<M: Media>(media: &M, file: &Arc<M::File>, superblock: &Superblock) -> Result<()> {
-    let map = Arc::new(media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?);
-    let part = Part { files: vec![file.clone()], map, stripe: Stripe::SINGLE };
+    let map = media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?;
+    let part = Part::new(vec![file.clone()], map, Stripe::SINGLE);
     let set = PoolSet::new(media.clone(), file.path(), OpenMode::Writer, part);
     if superblock.index == 0 && superblock.member == 0 {
         // With one chunk at least behind the head, the first segment has the same place striped and single.
@@ -276,11 +276,11 @@ fn write_head<M: Media>(media: &M, file: &Arc<M::File>, superblock: &Superblock)
     file.fsync()
 }
 
-fn temporary(path: &Path) -> PathBuf {
+pub(crate) fn temporary(path: &Path) -> PathBuf {
     with_suffix(path, TEMPORARY_SUFFIX)
 }
 
-fn default_part_path(pool: &Path, index: u16) -> PathBuf {
+pub(crate) fn default_part_path(pool: &Path, index: u16) -> PathBuf {
     with_suffix(pool, &format!(".{index}"))
 }
 
@@ -290,24 +290,27 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A file's name as a superblock stores it: bare when it lies beside the pool, so that a pool can be moved.
+/// A file's name as a superblock stores it: bare when it lies beside the pool, so that a pool can be moved, else
+/// absolute, so that it does not depend on where a program is started.
 fn stored_name(pool: &Path, path: &Path) -> Vec<u8> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (pool, path) = (absolute(pool), absolute(path));
     let name =
         if path.parent() == pool.parent() { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
     name.as_bytes().to_vec()
 }
 
-fn stored_path(pool: &Path, name: &[u8]) -> PathBuf {
+pub(crate) fn stored_path(pool: &Path, name: &[u8]) -> PathBuf {
     let name = OsStr::from_bytes(name);
     if name.as_bytes().contains(&b'/') { PathBuf::from(name) } else { pool.with_file_name(name) }
 }
 
 /// What a part must be to belong where it is expected.
 #[derive(Clone, Copy)]
-struct Expected {
-    set: Uuid,
-    part: Option<Uuid>,
-    index: u32,
+pub(crate) struct Expected {
+    pub(crate) set: Uuid,
+    pub(crate) part: Option<Uuid>,
+    pub(crate) index: u32,
 }
 
 struct OpenedPart<M: Media> {
@@ -315,13 +318,13 @@ struct OpenedPart<M: Media> {
     superblock: Superblock,
 }
 
-struct ReadSuperblock {
-    superblock: Superblock,
+pub(crate) struct ReadSuperblock {
+    pub(crate) superblock: Superblock,
     generation: u64,
 }
 
 /// The superblock of a part that is mapped.
-fn read_superblock<M: Media>(set: &PoolSet<M>, part: u16) -> Result<ReadSuperblock> {
+pub(crate) fn read_superblock<M: Media>(set: &PoolSet<M>, part: u16) -> Result<ReadSuperblock> {
     let lost = || Error::SuperblockLost { path: set.path().to_owned() };
     let value = superblock_cell(part).read(set).ok_or_else(lost)?;
     let superblock = Superblock::decode(&value.payload).ok_or_else(lost)?;
@@ -329,7 +332,7 @@ fn read_superblock<M: Media>(set: &PoolSet<M>, part: u16) -> Result<ReadSuperblo
 }
 
 /// Reads a file's superblock through the file interface, before anything is mapped.
-fn pread_superblock<F: MediaFile>(file: &F) -> Result<Superblock> {
+pub(crate) fn pread_superblock<F: MediaFile>(file: &F) -> Result<Superblock> {
     let path = || file.path().to_owned();
     let len_bytes = file.len_bytes()?;
     let mut slots = Vec::new();
@@ -371,7 +374,7 @@ fn pread_superblock<F: MediaFile>(file: &F) -> Result<Superblock> {
     Superblock::decode(newest).ok_or_else(|| Error::Corrupt { path: path(), what: "the superblock", offset_bytes: 0 })
 }
 
-fn check_superblock<F: MediaFile>(file: &F, superblock: &Superblock, mode: OpenMode) -> Result<()> {
+pub(crate) fn check_superblock<F: MediaFile>(file: &F, superblock: &Superblock, mode: OpenMode) -> Result<()> {
     let path = || file.path().to_owned();
     let unknown = superblock.incompatible & !KNOWN_INCOMPATIBLE;
     let unknown_to_writers = superblock.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
@@ -415,12 +418,12 @@ fn open_part<M: Media>(
         check_identity(&path, &its, expected, member)?;
         files.push(file);
     }
-    let map = Arc::new(media.map(&files, superblock.stripe, mode)?);
+    let map = media.map(&files, superblock.stripe, mode)?;
     let (got_bytes, expected_bytes) = (map.len_bytes(), superblock.stripe.logical_bytes(superblock.length_bytes));
     if got_bytes < expected_bytes {
         return Err(Error::Truncated { path: path.to_owned(), got_bytes, expected_bytes });
     }
-    Ok(OpenedPart { part: Part { files, map, stripe: superblock.stripe }, superblock })
+    Ok(OpenedPart { part: Part::new(files, map, superblock.stripe), superblock })
 }
 
 fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> Result<M::File> {
@@ -430,7 +433,7 @@ fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> 
     })
 }
 
-fn check_identity(path: &Path, superblock: &Superblock, expected: Expected, member: u16) -> Result<()> {
+pub(crate) fn check_identity(path: &Path, superblock: &Superblock, expected: Expected, member: u16) -> Result<()> {
     let path = || path.to_owned();
     if superblock.set != expected.set {
         return Err(Error::ForeignPart { path: path(), got: superblock.set, expected: expected.set });

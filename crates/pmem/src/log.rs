@@ -16,21 +16,28 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Uuid};
 use crate::extent::Extent;
-use crate::format::{BATCH_ALIGN, BatchHeader, batch_bytes};
+use crate::format::{self, BATCH_ALIGN, BatchHeader, batch_bytes};
 use crate::media::{Media, MediaFile};
 use crate::set::{Offset, Pending, PoolSet};
 
 /// Identity of one log segment: where it lies and what its checksums are seeded with.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// The bytes of the segment.
-    pub extent: Extent,
-    /// CRC seed, from the owner's UUID and the segment's generation.
-    pub seed: u32,
-    /// Sequence number of its first batch.
-    pub first_sequence: u64,
+    extent: Extent,
+    seed: u32,
+    first_sequence: u64,
+}
+
+impl Segment {
+    /// A segment in these bytes.
+    ///
+    /// `owner` and `generation` tell this use of the bytes from every other: the owner is the pool's UUID or one that
+    /// the product made, the generation grows each time the owner uses the same bytes again.
+    pub fn new(extent: Extent, owner: Uuid, generation: u64, first_sequence: u64) -> Segment {
+        Segment { extent, seed: format::seed(owner, generation), first_sequence }
+    }
 }
 
 /// Appends to a segment.

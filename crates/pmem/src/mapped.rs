@@ -5,6 +5,7 @@
 //! | `file` | opening without surprises, reading and writing beside the mapping |
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
+//! | `probe` | what a path and this kernel offer, before anything is kept there |
 //! | `private` | copy-on-write views |
 //! | `refusal` | which typed error an errno becomes |
 //!
@@ -28,11 +29,13 @@ mod file;
 mod lock;
 mod map;
 mod private;
+mod probe;
 mod refusal;
 
 pub use file::MappedFile;
 pub use map::Mapping;
 pub use private::PrivateMapping;
+pub use probe::{KernelFeatures, Probe};
 
 use refusal::Refusal;
 
@@ -150,6 +153,7 @@ impl Media for Mapped {
         Mapping::new(files, stripe, mode)
     }
 
+    #[inline]
     fn fence(&self) {
         cpu::fence();
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cpu::{self, CopyKernel, CopyPlan, FlushInstruction};
 use crate::detect::{Detector, PersistenceDomain, read_number};
+use crate::mapped::KernelFeatures;
 
 /// CPU, memory and persistent-memory facts of this machine.
 ///
@@ -44,6 +45,8 @@ pub struct Platform {
     pub numa_nodes: Vec<NumaNode>,
     /// Persistent-memory regions.
     pub regions: Vec<MemoryRegion>,
+    /// What the kernel can do for mappings.
+    pub kernel_features: KernelFeatures,
     /// The paths of `REMANENT_ASSUME_PERSISTENT`.
     pub assumed_persistent: Vec<PathBuf>,
 }
@@ -94,6 +97,7 @@ impl Platform {
             transparent_huge_pages: transparent_huge_pages(&detector.sysfs),
             numa_nodes: numa_nodes(&detector.sysfs),
             regions: regions(&detector.sysfs),
+            kernel_features: KernelFeatures::detect(),
             assumed_persistent: detector.assumed,
         }
     }

@@ -108,6 +108,10 @@ pub struct PoolInfo {
     pub retired_bytes: u64,
     /// Each part: its files and its stripe.
     pub parts: Vec<PartInfo>,
+    /// Whether it was closed in order; what is found otherwise is recovered by the next writer.
+    pub is_clean: bool,
+    /// Whether a writer has it open, this handle included.
+    pub has_writer: bool,
     /// The weakest promise among the files.
     pub backing: Backing,
 }
@@ -132,11 +136,7 @@ pub(crate) fn superblock_cell(part: u16) -> DoubleCell {
 }
 
 pub(crate) fn segment_of(root: &Root, set: Uuid) -> Segment {
-    Segment {
-        extent: root.segment,
-        seed: format::seed(set, root.segment_generation),
-        first_sequence: root.first_sequence,
-    }
+    Segment::new(root.segment, set, root.segment_generation, root.first_sequence)
 }
 
 impl<M: Media> Pool<M> {
@@ -303,6 +303,12 @@ impl<M: Media> Pool<M> {
         Ok(generation)
     }
 
+    /// Whether anybody has the pool open as a writer.
+    fn has_writer(&self) -> bool {
+        let found = || self.shared.set.first_file().find_lock(WRITER_AT..WRITER_AT + 1);
+        self.mode() == OpenMode::Writer || found().is_ok_and(|lock| lock.is_some())
+    }
+
     /// What the pool is and how full it is.
     pub fn info(&self) -> PoolInfo {
         let shared = &*self.shared;
@@ -320,6 +326,9 @@ impl<M: Media> Pool<M> {
             largest_free_bytes,
             retired_bytes: catalogue.retired.values().map(|retired| retired.extent.len_bytes).sum(),
             parts,
+            is_clean: lifecycle::read_superblock(&shared.set, 0)
+                .is_ok_and(|read| read.superblock.state == PartState::Clean),
+            has_writer: self.has_writer(),
             backing: shared.set.weakest_backing(),
         }
     }
@@ -438,7 +447,7 @@ impl Replayed {
     }
 
     /// A pool that says clean must end where it says. A reader's superblock may be older than the log that it read.
-    fn check_tail<M: Media>(&self, set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
+    pub(crate) fn check_tail<M: Media>(&self, set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
         let generation = self.catalogue.generation;
         let at_end = match set.mode() {
             OpenMode::Writer => superblock.clean_tail == generation,
@@ -451,7 +460,7 @@ impl Replayed {
         Ok(())
     }
 
-    fn free_map<M: Media>(&self, set: &PoolSet<M>) -> Result<FreeMap> {
+    pub(crate) fn free_map<M: Media>(&self, set: &PoolSet<M>) -> Result<FreeMap> {
         let areas: Vec<Extent> = set.data_areas().collect();
         let mut used: Vec<Extent> = self.catalogue.extents().collect();
         used.push(self.root.segment);

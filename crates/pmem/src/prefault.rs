@@ -81,6 +81,11 @@ impl Prefault {
         PrefaultProgress { done_bytes: self.shared.done_bytes.load(Ordering::Relaxed), total_bytes: end - start }
     }
 
+    /// Whether all threads have ended, so that [`Prefault::join`] returns at once.
+    pub fn is_finished(&self) -> bool {
+        self.workers.iter().all(JoinHandle::is_finished)
+    }
+
     /// Waits for the end.
     ///
     /// # Errors

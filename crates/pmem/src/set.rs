@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::copy::copy_parallel;
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
-use crate::media::{Media, MediaFile, MediaMap, OpenMode, Touch};
+use crate::media::{Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 use crate::prefault::Prefault;
 
 /// A place in a pool: part and byte. The persisted form is one word; 0 is null.
@@ -87,7 +87,16 @@ impl Pending {
 pub(crate) struct Part<M: Media> {
     pub(crate) files: Vec<Arc<M::File>>,
     pub(crate) map: Arc<M::Map>,
-    pub(crate) stripe: crate::media::Stripe,
+    pub(crate) stripe: Stripe,
+    /// Whether any file needs msync; kept here because every flush asks.
+    is_paged: bool,
+}
+
+impl<M: Media> Part<M> {
+    pub(crate) fn new(files: Vec<Arc<M::File>>, map: M::Map, stripe: Stripe) -> Part<M> {
+        let is_paged = files.iter().any(|file| file.backing().granularity == Granularity::Page);
+        Part { files, map: Arc::new(map), stripe, is_paged }
+    }
 }
 
 /// The most parts that a pool may have. A table of this many pointers makes every access lock-free.
@@ -234,7 +243,7 @@ impl<M: Media> PoolSet<M> {
     }
 
     fn note(&self, part: &Part<M>, pending: &mut Pending, offset: Offset, len_bytes: u64) {
-        if part.files[0].backing().granularity == Granularity::Page {
+        if part.is_paged {
             pending.page_ranges.push((offset, len_bytes));
         }
     }

@@ -328,6 +328,7 @@ impl MediaMap for Mapping {
         self.word(self.address(offset_bytes, 8)).load(Ordering::Acquire)
     }
 
+    #[inline]
     fn load_bytes(&self, offset_bytes: u64, into: &mut [u8]) {
         let from = self.address(offset_bytes, into.len() as u64);
         // SAFETY: `address` asserted that the range is mapped, and `into` is exclusive memory elsewhere. If others
@@ -411,7 +412,7 @@ impl MediaMap for Mapping {
     }
 }
 
-fn populate_pages(start: *mut c_void, len_bytes: usize, touch: Touch) -> rustix::io::Result<()> {
+pub(super) fn populate_pages(start: *mut c_void, len_bytes: usize, touch: Touch) -> rustix::io::Result<()> {
     let advice = match touch {
         Touch::Load => Advice::LinuxPopulateRead,
         Touch::Store => Advice::LinuxPopulateWrite,

@@ -1,0 +1,109 @@
+//! What went wrong, its exit code, and what the user can do.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use pmem::{Error, ErrorCode};
+use serde_json::{Value, json};
+
+/// The page of the book that says of every code what the user can do; hints are taken from it, so there is one text.
+const ERRORS: &str = include_str!("../../../docs/src/errors.md");
+
+/// Exit codes; `remanent --help` and the book list them.
+pub(crate) const DAMAGE_FOUND: u8 = 3;
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_CONFIRMED: u8 = 4;
+
+/// Why a command did not do what it was asked for.
+pub(crate) enum Failure {
+    /// The core refused or could not.
+    Core(Error),
+    /// The arguments fit the grammar, but not each other or the world.
+    Usage(String),
+    /// The user said no, or nobody was there to ask.
+    NotConfirmed(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Core(error)
+    }
+}
+
+impl Failure {
+    /// An operating-system error that the command itself has met.
+    pub(crate) fn io(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
+        Failure::Core(Error::Io { operation, path: path.to_owned(), source })
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Core(_) => FAILED,
+            Failure::Usage(_) => USAGE,
+            Failure::NotConfirmed(_) => NOT_CONFIRMED,
+        })
+    }
+
+    /// The stable name.
+    fn code(&self) -> &'static str {
+        match self {
+            Failure::Core(error) => error.code().name(),
+            Failure::Usage(_) => "usage",
+            Failure::NotConfirmed(_) => "not-confirmed",
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Failure::Core(error) => error.to_string(),
+            Failure::Usage(message) | Failure::NotConfirmed(message) => message.clone(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Failure::Core(error) => hint(error.code()),
+            Failure::Usage(_) => Some("`remanent --help` and the help of each command have examples".to_owned()),
+            Failure::NotConfirmed(_) => None,
+        }
+    }
+
+    /// The lines for people.
+    pub(crate) fn to_text(&self) -> String {
+        let hint = self.hint().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
+        format!("remanent: error[{}]: {}{hint}\n", self.code(), self.message())
+    }
+
+    /// The `error` of the envelope. The number of an error that only the command line knows is 0.
+    pub(crate) fn to_json(&self) -> Value {
+        let (number, path) = match self {
+            Failure::Core(error) => (error.code() as u16, error.path().map(|path| path.display().to_string())),
+            Failure::Usage(_) | Failure::NotConfirmed(_) => (0, None),
+        };
+        json!({ "code": self.code(), "number": number, "message": self.message(), "path": path, "hint": self.hint() })
+    }
+}
+
+/// What the book says that the user can do.
+fn hint(code: ErrorCode) -> Option<String> {
+    let heading = format!("\n## {} ({})\n", code.name(), code as u16);
+    let (_, entry) = ERRORS.split_once(&heading)?;
+    let (_, advice) = entry.split_once("**What you can do.**")?;
+    let paragraph = advice.split("\n\n").next()?;
+    Some(paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_hint_of_its_own_entry() {
+        for &code in ErrorCode::ALL {
+            let hint = hint(code).unwrap_or_else(|| panic!("{} has no hint", code.name()));
+            assert!(!hint.is_empty() && !hint.contains("**") && !hint.contains('\n'), "{}: {hint}", code.name());
+        }
+        assert_eq!(hint(ErrorCode::IsDirectory).as_deref(), Some("Name a file in it."));
+    }
+}

@@ -1,0 +1,181 @@
+//! Sizes and times as people write and read them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// A size from the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+const SUFFIXES: [(&str, u64); 14] = [
+    ("", 1),
+    ("b", 1),
+    ("k", 1 << 10),
+    ("kib", 1 << 10),
+    ("kb", 1000),
+    ("m", 1 << 20),
+    ("mib", 1 << 20),
+    ("mb", 1_000_000),
+    ("g", 1 << 30),
+    ("gib", 1 << 30),
+    ("gb", 1_000_000_000),
+    ("t", 1 << 40),
+    ("tib", 1 << 40),
+    ("tb", 1_000_000_000_000),
+];
+
+impl Size {
+    /// Reads `4096`, `512KiB`, `1GiB`, `1GB`; capitals do not matter, and a bare letter means what it does to
+    /// truncate(1): a power of 1024.
+    pub(crate) fn parse(text: &str) -> Result<Size, String> {
+        let trimmed = text.trim();
+        if trimmed.starts_with('-') {
+            return Err("a size cannot be negative".to_owned());
+        }
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, suffix) = trimmed.split_at(digits);
+        let suffix = suffix.trim_start().to_ascii_lowercase();
+        let unit = SUFFIXES.iter().find(|(name, _)| *name == suffix).map(|(_, bytes)| *bytes);
+        let (false, Some(unit)) = (number.is_empty(), unit) else {
+            return Err("a size is a whole number, alone or with KiB, MiB, GiB, TiB, kB, MB, GB or TB".to_owned());
+        };
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        bytes.map(Size).ok_or_else(|| "no file can be larger than 16 EiB".to_owned())
+    }
+
+    /// Rounded up to whole pages of 4 KiB, of which pools are made. Zero stays zero, and is refused by the core.
+    pub(crate) fn in_pages(self) -> u64 {
+        self.0.checked_next_multiple_of(4096).unwrap_or(u64::MAX)
+    }
+}
+
+/// A number of bytes for people: exact if it is a round one, else with one decimal.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
+        return format!("{bytes} B");
+    };
+    if bytes.trailing_zeros() >= shift {
+        return format!("{} {unit}", bytes >> shift);
+    }
+    format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64)
+}
+
+/// A thing counted: `1 file`, `2 files`.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Seconds since 1970 as a date and a time, in UTC (the civil-from-days algorithm of H. Hinnant's
+/// "chrono-Compatible Low-Level Date Algorithms").
+pub(crate) fn time(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// A path for a JSON string, which must be Unicode.
+pub(crate) fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Lines of a name and a value, the values below each other.
+#[derive(Default)]
+pub(crate) struct Fields {
+    rows: Vec<(String, String)>,
+}
+
+impl Fields {
+    pub(crate) fn add(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Fields {
+        self.rows.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let width = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for (name, value) in &self.rows {
+            let _ = writeln!(text, "{name:width$}  {value}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_every_suffix() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("512KiB", 512 << 10),
+            ("512 kib", 512 << 10),
+            ("1GiB", 1 << 30),
+            ("1GB", 1_000_000_000),
+            ("1g", 1 << 30),
+            ("7b", 7),
+            ("16777215TiB", 16_777_215 << 40),
+            ("0", 0),
+        ] {
+            assert_eq!(Size::parse(text), Ok(Size(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_says_why() {
+        for (text, why) in [
+            ("-1", "negative"),
+            ("-5GiB", "negative"),
+            ("", "whole number"),
+            ("GiB", "whole number"),
+            ("1.5GiB", "whole number"),
+            ("1e9", "whole number"),
+            ("1 GiB x", "whole number"),
+            ("0x10", "whole number"),
+            ("16777216TiB", "16 EiB"),
+            ("99999999999999999999", "16 EiB"),
+        ] {
+            assert!(Size::parse(text).unwrap_err().contains(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_exactly_where_they_are_round() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (4 << 20, "4 MiB"),
+            (1_000_000_000, "953.7 MiB"),
+            (u64::MAX, "16777216.0 TiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn pages_are_rounded_up() {
+        assert_eq!([0, 1, 4096, 4097, u64::MAX].map(|bytes| Size(bytes).in_pages()), [0, 4096, 4096, 8192, u64::MAX]);
+    }
+
+    #[test]
+    fn times_agree_with_date_1() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000, "2023-11-14 22:13:20 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(time(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Devices that nobody has here: published figures, and the arithmetic of a device that has them.
+
+/// Published figures of a memory device. Where a source gives none the field is `None` and nothing is made up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceProfile {
+    /// Short name, for the command line.
+    pub name: &'static str,
+    /// Latency of a load from random places.
+    pub random_read_ns: Option<f64>,
+    /// From the store to the end of the fence: 64 bytes stored and written back.
+    pub flush_persist_ns: Option<f64>,
+    /// The same for 64 bytes stored past the cache.
+    pub nt_persist_ns: Option<f64>,
+    /// Bandwidth of one device when all threads read.
+    pub read_gb_s: Option<f64>,
+    /// Bandwidth of one device when all threads write.
+    pub write_gb_s: Option<f64>,
+    /// Bytes that the device writes at once; smaller writes cost as much.
+    pub granule_bytes: u64,
+    /// Bytes that are safe before they are written: the fence waits only when there are more.
+    pub write_queue_bytes: u64,
+    /// Where the figures were published.
+    pub source: &'static str,
+}
+
+/// The profiles that are shipped.
+pub const PROFILES: &[DeviceProfile] = &[
+    DeviceProfile {
+        name: "ddr4",
+        random_read_ns: Some(101.5),
+        flush_persist_ns: Some(57.3),
+        nt_persist_ns: Some(86.9),
+        read_gb_s: None,
+        write_gb_s: None,
+        granule_bytes: 64,
+        write_queue_bytes: 0,
+        source: "Izraelevitz et al., arXiv:1903.05714 (2019), data set OptaneStudy",
+    },
+    DeviceProfile {
+        name: "optane-100-dimm",
+        random_read_ns: Some(305.0),
+        flush_persist_ns: Some(62.3),
+        nt_persist_ns: Some(90.4),
+        read_gb_s: Some(6.5),
+        write_gb_s: Some(2.2),
+        granule_bytes: 256,
+        write_queue_bytes: 16 << 10,
+        source: "Izraelevitz et al., arXiv:1903.05714 (2019); one DIMM and the 16 KiB buffer: Yang et al., FAST '20",
+    },
+    DeviceProfile {
+        name: "optane-100-six-dimms",
+        random_read_ns: Some(305.0),
+        flush_persist_ns: Some(62.3),
+        nt_persist_ns: Some(90.4),
+        read_gb_s: Some(39.4),
+        write_gb_s: Some(13.9),
+        granule_bytes: 256,
+        write_queue_bytes: 96 << 10,
+        source: "Izraelevitz et al., arXiv:1903.05714 (2019); the buffers of six DIMMs: Yang et al., FAST '20",
+    },
+    DeviceProfile {
+        name: "cxl-type-3-fast",
+        random_read_ns: Some(140.0),
+        flush_persist_ns: None,
+        nt_persist_ns: None,
+        read_gb_s: Some(52.0),
+        write_gb_s: Some(52.0),
+        granule_bytes: 64,
+        write_queue_bytes: 0,
+        source: "Liu et al., Melody, ASPLOS 2025: the fast end of the measured expanders, one figure for both directions",
+    },
+    DeviceProfile {
+        name: "cxl-type-3-slow",
+        random_read_ns: Some(410.0),
+        flush_persist_ns: None,
+        nt_persist_ns: None,
+        read_gb_s: Some(18.0),
+        write_gb_s: Some(18.0),
+        granule_bytes: 64,
+        write_queue_bytes: 0,
+        source: "Liu et al., Melody, ASPLOS 2025: the slow end of the measured expanders, one figure for both directions",
+    },
+];
+
+impl DeviceProfile {
+    /// The shipped profile of this name.
+    pub fn named(name: &str) -> Option<&'static DeviceProfile> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+}
+
+/// One modelled device: when it will have written what it was given. Times are nanoseconds on any one clock.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceClock {
+    profile: &'static DeviceProfile,
+    /// When everything so far will have been written.
+    idle_at_ns: f64,
+    /// The granule that is open for combining.
+    open_granule: Option<u64>,
+    /// The earliest end of the next fence.
+    persisted_at_ns: f64,
+}
+
+impl DeviceClock {
+    pub(crate) fn new(profile: &'static DeviceProfile) -> DeviceClock {
+        DeviceClock { profile, idle_at_ns: 0.0, open_granule: None, persisted_at_ns: 0.0 }
+    }
+
+    /// Takes a write of these bytes of the device. Writes that go on in the open granule are combined with it.
+    pub(crate) fn write(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64, past_the_cache: bool) {
+        if len_bytes == 0 {
+            return;
+        }
+        let granule = self.profile.granule_bytes;
+        let (first, last) = (offset_bytes / granule, (offset_bytes + len_bytes - 1) / granule);
+        let combined = u64::from(self.open_granule == Some(first));
+        self.open_granule = Some(last);
+        if let Some(gb_s) = self.profile.write_gb_s {
+            let bytes = (last - first + 1 - combined) * granule;
+            self.idle_at_ns = self.idle_at_ns.max(now_ns) + bytes as f64 / gb_s;
+        }
+        let persist = if past_the_cache { self.profile.nt_persist_ns } else { self.profile.flush_persist_ns };
+        self.persisted_at_ns = self.persisted_at_ns.max(now_ns + persist.unwrap_or(0.0));
+    }
+
+    /// When a fence that starts now ends.
+    pub(crate) fn fence(&self, now_ns: f64) -> f64 {
+        let queue_ns = self.profile.write_gb_s.map_or(0.0, |gb_s| self.profile.write_queue_bytes as f64 / gb_s);
+        now_ns.max(self.persisted_at_ns).max(self.idle_at_ns - queue_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock() -> DeviceClock {
+        DeviceClock::new(DeviceProfile::named("optane-100-dimm").unwrap())
+    }
+
+    #[test]
+    fn a_single_line_ends_after_the_published_latency() {
+        let mut clock = clock();
+        clock.write(1000.0, 0, 64, false);
+        assert_eq!(clock.fence(1010.0), 1062.3);
+        clock.write(2000.0, 4096, 64, true);
+        assert_eq!(clock.fence(2500.0), 2500.0, "the fence comes after it is durable");
+    }
+
+    #[test]
+    fn much_data_is_written_at_the_published_bandwidth_and_small_writes_cost_a_granule() {
+        let mut large = clock();
+        large.write(0.0, 0, 22 << 20, true);
+        let large_ns = large.fence(0.0);
+        let expected_ns = ((22 << 20) - (16 << 10)) as f64 / 2.2;
+        assert!((large_ns - expected_ns).abs() < 1.0, "{large_ns} against {expected_ns}");
+        let (mut scattered, mut combined) = (clock(), clock());
+        for i in 0..100_000 {
+            scattered.write(0.0, i * 4096, 64, true);
+            combined.write(0.0, i * 64, 64, true);
+        }
+        let ratio = scattered.idle_at_ns / combined.idle_at_ns;
+        assert!((ratio - 4.0).abs() < 0.01, "64 bytes of every 256: {ratio}");
+    }
+
+    #[test]
+    fn every_profile_names_its_source_and_can_be_found() {
+        for profile in PROFILES {
+            assert_eq!(DeviceProfile::named(profile.name), Some(profile));
+            assert!(profile.source.contains("20") && profile.granule_bytes.is_power_of_two());
+        }
+        assert_eq!(DeviceProfile::named("imaginary"), None);
+    }
+}
