@@ -11,7 +11,7 @@ import numpy as np
 
 from ._arrays import flatten, rebuild
 from ._remanent import NativePool
-from ._sizes import Size, parse_size
+from ._sizes import Size, parse_file_size, parse_size
 from .errors import Closed
 
 Path = str | os.PathLike[str]
@@ -203,7 +203,7 @@ class Pool(MutableMapping[str, Any]):
 
     def grow(self, size: Size, *, path: Path | None = None) -> None:
         """Adds a file of that size to the pool: beside the first one, or at a path."""
-        self._native.grow(parse_size(size), path, [], None)
+        self._native.grow(parse_file_size(size), path, [], None)
 
     def gc(self) -> int:
         """Frees what was replaced or removed and nobody views any more; returns its bytes. Every persist does so too."""
@@ -269,11 +269,12 @@ def create(path: Path, size: Size, *, stripe: Iterable[Path] = (), chunk: Size |
            prefault: bool = False) -> Pool:
     """Makes a pool of that size and opens it for writing. Nothing that exists is ever replaced.
 
-    size: bytes, or a text such as ``'512MB'`` or ``'1GiB'``; all of it is allocated at once. stripe: further files,
-    usually on other devices, over which the pool is spread in chunks. prefault: see `Pool.prefault`.
+    size: bytes, or a text such as ``'512MB'`` or ``'1GiB'``, rounded up to whole pages; all of it is allocated at once.
+    stripe: further files, usually on other devices, over which the pool is spread in chunks. prefault: see
+    `Pool.prefault`.
     """
     chunk_bytes = None if chunk is None else parse_size(chunk)
-    native = NativePool.create(path, parse_size(size), list(stripe), chunk_bytes)
+    native = NativePool.create(path, parse_file_size(size), list(stripe), chunk_bytes)
     return _opened(native, "r+", prefault)
 
 

@@ -12,6 +12,8 @@ for _power, _letter in enumerate("KMGTP", start=1):
 
 Size = int | str
 
+PAGE_BYTES = 4096
+
 
 def parse_size(size: Size) -> int:
     """Bytes from a number, or from a text such as ``'512MB'`` or ``'1.5 GiB'``."""
@@ -29,3 +31,8 @@ def parse_size(size: Size) -> int:
         raise ValueError(f"{size!r} is no size; write bytes, '512MB' (powers of 1000) or '1GiB' (powers of 1024)")
     whole, _, fraction = match[1].partition(".")
     return int(whole) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+
+
+def parse_file_size(size: Size) -> int:
+    """As `parse_size`, rounded up to whole pages: '1GB' is no multiple of them."""
+    return -(-parse_size(size) // PAGE_BYTES) * PAGE_BYTES

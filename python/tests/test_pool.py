@@ -210,6 +210,11 @@ def test_sizes(text, size_bytes):
     assert parse_size(text) == size_bytes
 
 
+def test_a_size_is_rounded_up_to_whole_pages(path):
+    with remanent.create(path, "10.001MB") as pool:
+        assert pool.info()["total_bytes"] == 10_002_432
+
+
 @pytest.mark.parametrize("text", ["", "GiB", "1 G", "-1MB", "1e9", "1,5MB", -1])
 def test_what_is_no_size(text):
     with pytest.raises(ValueError):

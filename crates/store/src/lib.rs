@@ -28,6 +28,7 @@ mod descriptor;
 mod dtype;
 mod error;
 mod format;
+mod populated;
 #[allow(unsafe_code)] // raw sources of objects
 mod source;
 mod store;

@@ -10,6 +10,7 @@ use pmem::{
 
 use crate::descriptor::Descriptor;
 use crate::error::Result;
+use crate::populated::Populated;
 use crate::source::Object;
 use crate::transaction::{PersistOptions, Transaction};
 use crate::view::{ObjectView, describe};
@@ -28,6 +29,7 @@ const ATTEMPTS: usize = 3;
 pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.
     background: Mutex<Background>,
+    pub(crate) populated: Populated,
     pool: Pool<M>,
 }
 
@@ -94,7 +96,7 @@ impl<M: Media> Store<M> {
     fn over(pool: Pool<M>) -> Store<M> {
         let process_id = std::process::id();
         let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
-        Store { background: Mutex::new(background), pool }
+        Store { background: Mutex::new(background), populated: Populated::default(), pool }
     }
 
     /// The pool underneath.
@@ -300,7 +302,7 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Pool::close`].
     pub fn close(self) -> Result<()> {
-        let Store { background, pool } = self;
+        let Store { background, populated: _, pool } = self;
         drop(background);
         Ok(pool.close()?)
     }

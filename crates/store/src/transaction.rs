@@ -11,11 +11,12 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pmem::{Media, Pending, RedoBatch, RegionSpec, Reservation, Touch, default_copy_threads};
+use pmem::{Media, Pending, Provenance, RedoBatch, RegionSpec, Reservation, Touch, default_copy_threads};
 
 use crate::descriptor::{Checksum, Descriptor};
 use crate::error::{Error, Result};
 use crate::format;
+use crate::populated::Populated;
 use crate::source::Object;
 use crate::store::Store;
 use crate::view::sum;
@@ -163,6 +164,7 @@ fn stored_sum<M: Media>(store: &Store<M>, descriptor: &Descriptor, space: Option
 fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'_>) -> Result<()> {
     let set = store.pool().set();
     let total_bytes = puts.iter().map(|put| put.object.descriptor().payload_bytes()).sum();
+    let populated = (store.info().backing.provenance == Provenance::Emulated).then_some(&store.populated);
     let mut pending = Pending::new();
     let mut before_bytes = 0;
     let cancelled = AtomicBool::new(false);
@@ -176,7 +178,7 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'
         let Some(space) = &put.space else { continue };
         // This thread's own call: the copying may be done by others before it gets a piece.
         tell(before_bytes);
-        guard(store, space, options.threads)?;
+        guard(store, space, options.threads, populated)?;
         let newest = AtomicU64::new(0);
         put.object.copy_to(set, &mut pending, space.extent().offset, options.threads, &|bytes| {
             // Threads overtake one another; what is told never goes back.
@@ -190,13 +192,25 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'
     Ok(set.fence(&mut pending)?)
 }
 
-/// Makes sure that the copy meets neither a lost page nor a full disk; both would be a signal.
-fn guard<M: Media>(store: &Store<M>, space: &Reservation, threads: NonZeroUsize) -> Result<()> {
+/// Makes sure that the copy meets neither a lost page nor a full disk; both would be a signal. The files' lengths have
+/// been compared before.
+fn guard<M: Media>(
+    store: &Store<M>,
+    space: &Reservation,
+    threads: NonZeroUsize,
+    populated: Option<&Populated>,
+) -> Result<()> {
     let (set, extent) = (store.pool().set(), space.extent());
+    if populated.is_some_and(|populated| populated.contains(extent)) {
+        return Ok(());
+    }
     if extent.len_bytes < PARALLEL_GUARD_FROM_BYTES || threads == NonZeroUsize::MIN {
         set.guard(extent.offset, extent.len_bytes, Touch::Store)?;
     } else {
         set.prefault(extent.offset, extent.len_bytes, Touch::Store, threads.get())?.join()?;
+    }
+    if let Some(populated) = populated {
+        populated.insert(extent);
     }
     Ok(())
 }
