@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn without_a_network_the_last_whole_package_will_do() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["kernel-a_1", "kernel-a_2", "kernel-a_3.part", "busybox-b_9"] {
+        for name in ["kernel-full-a_1", "kernel-full-a_2", "kernel-full-a_3.part", "kernel-slim-b_9"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        assert_eq!(cached(folder.path(), "kernel"), Some(folder.path().join("kernel-a_2")));
+        assert_eq!(cached(folder.path(), "kernel-full"), Some(folder.path().join("kernel-full-a_2")));
         assert_eq!(cached(folder.path(), "other"), None);
     }
 }

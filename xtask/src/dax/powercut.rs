@@ -11,6 +11,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use super::kernel::Flavour;
 use super::machine::{Device, Machine, Running};
 use super::site::Site;
 
@@ -18,7 +19,7 @@ use super::site::Site;
 const SIZE_MIB: u64 = 128;
 const FILES: [(&str, &str); 2] = [("cut-first.img", "first"), ("cut-second.img", "second")];
 /// Acknowledgements before a cut, at most, and the time from the last of them to the cut.
-const MOST_ACKS: u64 = 150;
+const MOST_ACKS: u64 = 500;
 const MOST_DELAY: Duration = Duration::from_millis(30);
 
 /// A chain of cuts of one pool.
@@ -113,7 +114,8 @@ impl Chain<'_> {
         let devices = FILES.map(|(file, _)| Device::Nvdimm(file, SIZE_MIB));
         let name = machine_name(self.judge.boot);
         let persistence = Some("mem-ctrl");
-        Machine { folder: self.site.folder(), name: &name, devices: &devices, persistence, settings: &settings }.start()
+        let (folder, kernel) = (self.site.folder(), Flavour::Cloud);
+        Machine { folder, kernel, name: &name, devices: &devices, persistence, settings: &settings }.start()
     }
 }
 

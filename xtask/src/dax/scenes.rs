@@ -1,5 +1,6 @@
 //! Scenes of checks: one machine each, and a line for every check that the guest makes.
 
+use super::kernel::Flavour;
 use super::machine::{Device, Machine};
 use super::site::Site;
 use crate::counts::Counts;
@@ -8,6 +9,7 @@ use crate::counts::Counts;
 struct Scene {
     /// As the guest knows it.
     name: &'static str,
+    kernel: Flavour,
     persistence: Option<&'static str>,
     devices: &'static [Device],
 }
@@ -20,9 +22,14 @@ const VIRTIO: Device = Device::VirtioPmem("virtio.img", 128);
 const SMALL: Device = Device::Nvdimm("small.img", 128);
 
 const SCENES: [Scene; 3] = [
-    Scene { name: "mapped", persistence: Some("mem-ctrl"), devices: &[FIRST, SECOND, WHOLE, VIRTIO] },
-    Scene { name: "eadr", persistence: Some("cpu"), devices: &[SMALL] },
-    Scene { name: "unknown", persistence: None, devices: &[SMALL] },
+    Scene {
+        name: "mapped",
+        kernel: Flavour::Full,
+        persistence: Some("mem-ctrl"),
+        devices: &[FIRST, SECOND, WHOLE, VIRTIO],
+    },
+    Scene { name: "eadr", kernel: Flavour::Cloud, persistence: Some("cpu"), devices: &[SMALL] },
+    Scene { name: "unknown", kernel: Flavour::Cloud, persistence: None, devices: &[SMALL] },
 ];
 
 /// Runs all scenes, prints a line for each check, and returns the counts and what failed.
@@ -50,8 +57,9 @@ impl Scene {
             make(site, device)?;
         }
         let settings = [("scene", self.name.to_owned())];
-        let (name, devices, persistence) = (self.name, self.devices, self.persistence);
-        let mut machine = Machine { folder: site.folder(), name, devices, persistence, settings: &settings }.start()?;
+        let Scene { name, kernel, devices, persistence } = *self;
+        let mut machine =
+            Machine { folder: site.folder(), name, kernel, devices, persistence, settings: &settings }.start()?;
         while let Some(line) = machine.next_line()? {
             tally.hear(&line);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::images;
 use super::initramfs::Archive;
-use super::kernel::Kernel;
+use super::kernel::{Flavour, Kernel};
 use super::packages::{self, Package};
 use super::programs::Programs;
 use crate::cache;
@@ -26,14 +26,23 @@ pub(super) struct Site<'a> {
 impl Site<'_> {
     /// Makes everything but the devices; else says why the lane cannot run, or what is wrong.
     pub(super) fn prepare(workspace: &Workspace) -> Result<Site<'_>, Outcome> {
-        let kernel = Kernel::fetch(workspace).map_err(Outcome::NotRun)?;
+        let mut kernels = Vec::new();
+        for flavour in Flavour::ALL {
+            kernels.push((flavour, Kernel::fetch(workspace, flavour).map_err(Outcome::NotRun)?));
+        }
         let busybox = fetch_busybox(workspace).map_err(Outcome::NotRun)?;
         let programs = Programs::build(workspace).map_err(super::failed)?;
         let kept = workspace.target().join("dax");
         remove_leftovers(&kept).map_err(super::failed)?;
         let folder = kept.join(format!("run-{}", std::process::id()));
         let site = Site { workspace, folder, kept };
-        site.fill(&kernel, &programs, &busybox).map_err(super::failed)?;
+        fs::create_dir_all(&site.folder).map_err(|error| super::failed(error.to_string()))?;
+        for (flavour, kernel) in &kernels {
+            // Each machine unpacks all of its initramfs, so the tests are only where they run.
+            let tests = if *flavour == Flavour::Full { &programs.tests[..] } else { &[] };
+            let archive = initramfs(kernel, &programs.guest, tests, &busybox).map_err(super::failed)?;
+            site.add_kernel(*flavour, kernel, &archive).map_err(|error| super::failed(error.to_string()))?;
+        }
         Ok(site)
     }
 
@@ -41,12 +50,9 @@ impl Site<'_> {
         &self.folder
     }
 
-    fn fill(&self, kernel: &Kernel, programs: &Programs, busybox: &Path) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.folder.display());
-        fs::create_dir_all(&self.folder).map_err(failed)?;
-        fs::copy(kernel.image(), self.folder.join("vmlinuz")).map_err(failed)?;
-        let archive = initramfs(kernel, programs, busybox)?;
-        fs::write(self.folder.join("initramfs"), archive).map_err(failed)
+    fn add_kernel(&self, flavour: Flavour, kernel: &Kernel, initramfs: &[u8]) -> std::io::Result<()> {
+        fs::copy(kernel.image(), self.folder.join(format!("vmlinuz-{}", flavour.name())))?;
+        fs::write(self.folder.join(format!("initramfs-{}", flavour.name())), initramfs)
     }
 
     pub(super) fn make_fs_dax(&self, file: &str, size_mib: u64, label: &str) -> Result<(), String> {
@@ -107,9 +113,9 @@ fn fetch_busybox(workspace: &Workspace) -> Result<PathBuf, String> {
     packages::fetch(workspace, "busybox", newest, keep).map(|folder| folder.join("busybox"))
 }
 
-fn initramfs(kernel: &Kernel, programs: &Programs, busybox: &Path) -> Result<Vec<u8>, String> {
+fn initramfs(kernel: &Kernel, guest: &Path, tests: &[PathBuf], busybox: &Path) -> Result<Vec<u8>, String> {
     let mut archive = Archive::new();
-    archive.file("init", &programs.guest)?;
+    archive.file("init", guest)?;
     archive.folder("bin");
     archive.file("bin/busybox", busybox)?;
     COMMANDS.iter().for_each(|command| archive.link(&format!("bin/{command}"), "busybox"));
@@ -119,7 +125,7 @@ fn initramfs(kernel: &Kernel, programs: &Programs, busybox: &Path) -> Result<Vec
         archive.file(&format!("modules/{index:02}-{name}"), module)?;
     }
     archive.folder("tests");
-    for test in &programs.tests {
+    for test in tests {
         let name = test.file_name().unwrap_or_default().to_string_lossy();
         // Without the hash that cargo adds.
         let name = name.rsplit_once('-').map_or(&*name, |(name, _)| name);
