@@ -8,3 +8,4 @@ pub mod deep;
 pub mod pool;
 pub mod register;
 pub mod spikes;
+pub mod store;

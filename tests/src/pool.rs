@@ -178,8 +178,8 @@ impl PoolSteps {
                 return Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
             }
             Step::Kill => {
-                std::mem::forget(pool);
                 sim.kill();
+                drop(pool);
                 return Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
             }
         }
@@ -262,8 +262,8 @@ impl Protocol for PoolSteps {
         sim.observed(state);
         let only = state..=state;
         // Recovered again, after a kill: the same.
-        std::mem::forget(pool);
         sim.kill();
+        drop(pool);
         let pool = open(OpenMode::Writer).map_err(text)?;
         self.explain(&pool, &only)?;
         Self::probe(&pool).map_err(text)?;

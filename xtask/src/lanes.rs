@@ -29,6 +29,7 @@ const STEPS: &[Step] = &[
     Step { name: "python", lanes: &[Full], part: Some(python::PART), run: python::test },
     Step { name: "dax", lanes: &[Dax], part: None, run: dax::run },
     Step { name: "demo: the command", lanes: &[Demo], part: None, run: demo_command },
+    Step { name: "demo: arrays that survive", lanes: &[Demo], part: Some(python::PART), run: python::demo },
     Step { name: "bench: peers", lanes: &[Bench], part: Some("peers/Cargo.toml"), run: bench_peers },
 ];
 

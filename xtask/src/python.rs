@@ -29,6 +29,14 @@ pub(crate) fn test(workspace: &Workspace) -> Outcome {
     }
 }
 
+/// Shows arrays that survive a restart and a kill, and how long that takes.
+pub(crate) fn demo(workspace: &Workspace) -> Outcome {
+    match interpreter(workspace) {
+        Ok(mut command) => Outcome::of_shown(command.arg("examples/arrays_that_survive.py")),
+        Err(outcome) => outcome,
+    }
+}
+
 /// An interpreter that can import the package, built as it is now.
 pub(crate) fn interpreter(workspace: &Workspace) -> Result<Command, Outcome> {
     let python = venv_python()?;

@@ -1,13 +1,12 @@
 //! `remanent pool`: makes, examines, checks, grows and removes pools.
 
 use std::io::{BufRead, IsTerminal};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use pmem::{
-    CheckReport, Error, Finding, Layout, Mapped, Media, MediaFile, Offset, OpenMode, PartOptions, Pool, PoolInfo,
-    Removal, Severity, Touch,
+    CheckReport, Error, Finding, Layout, Mapped, Offset, OpenMode, PartOptions, Pool, PoolInfo, Removal, Severity,
+    Touch,
 };
 use serde_json::{Value, json};
 
@@ -27,12 +26,11 @@ Examples:
 const CREATE_HELP: &str = "\
 The file is allocated in full, so that no later write can meet a full disk; nothing that exists is replaced. Sizes are \
 rounded up to 4 KiB. A pool belongs to the product that is named by its layout; `raw` is for programs that use the core \
-itself. On a device-DAX device --size can be left out: the device is used whole.
+itself.
 
 Examples:
   remanent pool create /mnt/pmem0/a --size 1GiB
   remanent pool create /mnt/pmem0/a --size 64GiB --stripe /mnt/pmem1/a --chunk 16MiB
-  remanent pool create /dev/dax0.0
   remanent pool create /dev/shm/a --size 512MiB --prefault";
 
 const INFO_HELP: &str = "\
@@ -123,7 +121,7 @@ pub(crate) struct PathArguments {
 struct PartArguments {
     /// Bytes of each file: 4096, 512KiB, 1GiB, 1GB
     #[arg(long, allow_hyphen_values = true, value_parser = Size::parse)]
-    size: Option<Size>,
+    size: Size,
 
     /// Further files, usually on other devices, over which the data is spread chunk by chunk
     #[arg(long, value_name = "PATH", num_args = 1..)]
@@ -230,13 +228,8 @@ fn close(pool: Pool<Mapped>) -> pmem::Result<PoolInfo> {
 }
 
 impl PartArguments {
-    fn options(&self, path: &Path) -> Result<PartOptions, Failure> {
-        let file_bytes = match self.size {
-            Some(size) => size.in_pages(),
-            None if is_device(path) => Mapped::new().open(path, OpenMode::Inspect)?.len_bytes()?,
-            None => return Err(Failure::Usage("--size is required; only a device has a size of its own".to_owned())),
-        };
-        Ok(PartOptions { file_bytes, more_files: self.stripe.clone(), chunk_bytes: self.chunk.0 })
+    fn options(&self) -> PartOptions {
+        PartOptions { file_bytes: self.size.in_pages(), more_files: self.stripe.clone(), chunk_bytes: self.chunk.0 }
     }
 
     /// Touches every page of a part, if that was asked for.
@@ -251,12 +244,8 @@ impl PartArguments {
     }
 }
 
-fn is_device(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
-}
-
 fn create(arguments: CreateArguments, progress: Progress) -> Result<Report, Failure> {
-    let options = arguments.part.options(&arguments.path)?;
+    let options = arguments.part.options();
     // The core takes names that live as long as the program, as products have them.
     let layout = Layout { name: arguments.layout.leak(), version: arguments.layout_version };
     let spinner = progress.spinner(format!("allocating {}", units::size(options.file_bytes)));
@@ -358,7 +347,7 @@ fn check_json(path: &Path, report: &CheckReport) -> Value {
 }
 
 fn grow(arguments: &GrowArguments, progress: Progress) -> Result<Report, Failure> {
-    let options = arguments.part.options(arguments.at.as_deref().unwrap_or(Path::new("")))?;
+    let options = arguments.part.options();
     let pool = open(&arguments.path, OpenMode::Writer)?;
     let before_bytes = pool.info().total_bytes;
     let spinner = progress.spinner(format!("allocating {}", units::size(options.file_bytes)));

@@ -37,6 +37,8 @@ pub(crate) struct State {
     faults: Vec<Fault>,
     handles: u32,
     uuids: u64,
+    /// The process that is running; another one after each kill.
+    process: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +109,7 @@ impl Sim {
             faults: Vec::new(),
             handles: 0,
             uuids: u64::from(life) << 32,
+            process: 1,
         };
         Sim { state: Arc::new(Mutex::new(state)), granularity }
     }
@@ -126,11 +129,13 @@ impl Sim {
         self.lock().trace.push(Event::Observed(operation));
     }
 
-    /// The process is gone and its locks with it; its stores stay visible. For workloads that restart.
+    /// The process is gone and its locks with it; its stores stay visible. For workloads that restart. A handle that
+    /// is dropped afterwards finds itself in another process and writes nothing.
     pub fn kill(&self) {
         let mut state = self.lock();
         state.locks.clear();
         state.delayed.clear();
+        state.process += 1;
     }
 
     /// Injects a failure.
@@ -295,7 +300,7 @@ impl Media for Sim {
     }
 
     fn process_id(&self) -> u32 {
-        1
+        self.lock().process
     }
 }
 

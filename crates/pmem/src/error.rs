@@ -98,6 +98,20 @@ error_codes! {
     TooLarge = 47, "too-large";
     /// The kernel or CPU lacks something that the operation needs.
     Unsupported = 48, "unsupported";
+    /// The store has no form for the object's type, or was not made by a version that this one understands.
+    UnknownType = 60, "unknown-type";
+    /// The shape and the item size make more bytes than can be addressed.
+    ShapeOverflow = 61, "shape-overflow";
+    /// The object's bytes are not those that were persisted.
+    ChecksumMismatch = 62, "checksum-mismatch";
+    /// The name holds an object of another kind than an array.
+    NotAnArray = 63, "not-an-array";
+    /// The bytes handed over are not as many as the object's description says.
+    LengthMismatch = 64, "length-mismatch";
+    /// The caller gave the operation up; nothing was changed.
+    Cancelled = 65, "cancelled";
+    /// The handle was closed.
+    Closed = 66, "closed";
 }
 
 /// Everything that can go wrong in the core.

@@ -50,7 +50,7 @@ pub use format::FORMAT_VERSION;
 pub use heap::{Heap, HeapFile, HeapMap};
 pub use lifecycle::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use log::{LogBatch, Segment, SelfCertifyingLog};
-pub use mapped::{KernelFeatures, Mapped, MappedFile, Mapping, Probe};
+pub use mapped::{KernelFeatures, Mapped, MappedFile, Mapping, PrivateMapping, Probe};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 pub use modelled::{Modelled, ModelledFile, ModelledMap};
 pub use pins::Pin;

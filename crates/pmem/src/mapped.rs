@@ -6,6 +6,7 @@
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
 //! | `probe` | what a path and this kernel offer, before anything is kept there |
+//! | `private` | copy-on-write views |
 //! | `refusal` | which typed error an errno becomes |
 //!
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
@@ -27,11 +28,13 @@ use crate::media::{Media, MediaFile, OpenMode, Stripe};
 mod file;
 mod lock;
 mod map;
+mod private;
 mod probe;
 mod refusal;
 
 pub use file::MappedFile;
 pub use map::Mapping;
+pub use private::PrivateMapping;
 pub use probe::{KernelFeatures, Probe};
 
 use refusal::Refusal;

@@ -373,6 +373,11 @@ impl<M: Media> Region<M> {
         self.pin.generation()
     }
 
+    /// The address space that it lies in.
+    pub fn set(&self) -> &PoolSet<M> {
+        &self.shared.set
+    }
+
     /// Address of the first byte of an extent; valid as long as the region lives.
     ///
     /// # Panics

@@ -279,7 +279,7 @@ impl<M: Media> PoolSet<M> {
     ///
     /// # Errors
     /// `Truncated`.
-    pub(crate) fn check_lengths(&self) -> Result<()> {
+    pub fn check_lengths(&self) -> Result<()> {
         for part in self.parts() {
             let members = part.files.len() as u64;
             let expected_bytes = if members == 1 {

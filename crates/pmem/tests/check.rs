@@ -118,6 +118,20 @@ fn a_damaged_copy_is_mended_by_the_next_writer() {
 }
 
 #[test]
+fn a_damaged_copy_in_a_stripe_member_loses_nothing() {
+    let (media, member) = (pool_of_parts(), PathBuf::from("/other/device"));
+    flip(&media, &member, SUPERBLOCK_AT[1] + 17);
+    let found = report(&media).findings;
+    let got = (found.len(), found[0].severity, &found[0].path, found[0].offset_bytes);
+    assert_eq!(got, (1, Severity::Repairable, &member, Some(SUPERBLOCK_AT[1])));
+    opens(&media).unwrap();
+    flip(&media, &member, SUPERBLOCK_AT[0] + 17);
+    let found = report(&media).findings;
+    assert_eq!((found[0].severity, found[0].error), (Severity::Damage, Some(ErrorCode::SuperblockLost)));
+    assert_eq!(opens(&media).unwrap_err().code(), ErrorCode::SuperblockLost);
+}
+
+#[test]
 fn both_copies_damaged_is_damage() {
     for (places, code) in [(SUPERBLOCK_AT, ErrorCode::SuperblockLost), (ROOT_AT, ErrorCode::Corrupt)] {
         let media = pool_with_names();

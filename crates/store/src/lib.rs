@@ -1,1 +1,51 @@
-//! Named objects.
+//! Named typed objects that survive restarts.
+//!
+//! A [`Store`] is a pool whose names are objects: arrays, bytes and texts. Objects are copied in by several threads and
+//! become visible together, all of them or none ([`Transaction`]); they are read where they lie ([`ObjectView`]). A
+//! committed object is never overwritten: replacing one writes a new extent and changes the catalogue once, and what
+//! somebody still views stays until the view is gone.
+//!
+//! The mechanism is that of Imamura and Yoshida's `pmem_create`, `pmem_persist` and `pmem_restore`, with a catalogue in
+//! place of their hash table and atomic commits in place of an end pointer.
+//!
+//! ```
+//! use pmem::{Heap, PartOptions};
+//! use remanent_store::{Object, PersistOptions, Store};
+//!
+//! let store = Store::create(Heap::new(), "/pools/a".as_ref(), &PartOptions::single(8 << 20))?;
+//! let mut transaction = store.transaction();
+//! transaction.put("weights", Object::array(&[0.5f32, 0.25, 0.125, 1.0], &[2, 2])?);
+//! transaction.put("note", Object::text("after epoch 3"));
+//! transaction.commit(&PersistOptions::default())?;
+//!
+//! let weights = store.get("weights")?;
+//! assert_eq!(weights.descriptor().shape(), [2, 2]);
+//! assert_eq!(weights.to_vec::<f32>()?, [0.5, 0.25, 0.125, 1.0]);
+//! # Ok::<(), remanent_store::Error>(())
+//! ```
+
+mod descriptor;
+mod dtype;
+mod error;
+mod format;
+mod populated;
+#[allow(unsafe_code)] // raw sources of objects
+mod source;
+mod store;
+mod transaction;
+#[allow(unsafe_code)] // copies items out of a mapping
+mod view;
+
+pub use descriptor::{Checksum, Descriptor, Flags, ObjectKind, Order};
+pub use dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass};
+pub use error::{Error, Result};
+pub use source::{Element, Object};
+pub use store::{LAYOUT, ObjectInfo, Store, Verified};
+pub use transaction::{Checksums, PersistOptions, Progress, Transaction};
+pub use view::ObjectView;
+
+// What the signatures above speak of: users of the store need no other crate.
+pub use pmem::{
+    Backing, Durability, ErrorCode, Granularity, Mapped, Media, OpenMode, PartInfo, PartOptions, Pool, PoolInfo,
+    PrefaultProgress, PrivateMapping, Provenance, Stripe, default_copy_threads,
+};

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pmem::{ErrorCode, OpenMode};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::harness::{NOBODY, Place, is_root, unprivileged};
+use crate::harness::{NOBODY, Place, finish, is_root, start, unprivileged};
 
 const SUPERBLOCK_AT: [u64; 2] = [0, 1 << 20];
 const ROOT_AT: [u64; 2] = [4096, (1 << 20) + 4096];
@@ -141,7 +142,7 @@ fn what_is_no_pool() {
     fs::write(place.path("text"), "nothing like a pool").unwrap();
     fs::write(place.path("empty"), "").unwrap();
     symlink("a", place.path("link")).unwrap();
-    assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
+    mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let witness = place.witness("a", OpenMode::Reader);
     for (name, code) in [
         ("missing", ErrorCode::NotFound),
@@ -242,7 +243,7 @@ struct SmallFileSystem(PathBuf);
 impl SmallFileSystem {
     fn mount(at: &Path) -> Option<SmallFileSystem> {
         let options = ["-t", "tmpfs", "-o", "size=14m", "none"];
-        let mounted = Command::new("mount").args(options).arg(at).output().is_ok_and(|ran| ran.status.success());
+        let mounted = is_root() && finish(start(Command::new("mount").args(options).arg(at))).exit == 0;
         mounted.then(|| SmallFileSystem(at.to_owned()))
     }
 }
@@ -250,7 +251,7 @@ impl SmallFileSystem {
 impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         // Lazy: the witness still has the pool mapped.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = start(Command::new("umount").arg("-l").arg(&self.0)).wait();
     }
 }
 
@@ -306,7 +307,7 @@ fn a_read_only_file_can_be_read() {
     }
     fs::set_permissions(place.path("a"), Permissions::from_mode(0o444)).unwrap();
     for command in [&["pool", "info", "a"][..], &["pool", "ls", "a"], &["pool", "check", "a"]] {
-        assert!(unprivileged(&place, command).output().unwrap().status.success(), "{command:?}");
+        assert_eq!(finish(start(&mut unprivileged(&place, command))).exit, 0, "{command:?}");
     }
     for command in [&["pool", "compact", "a"][..], &["pool", "grow", "a", "--size", "4MiB"], &["pool", "rm", "a", "-y"]]
     {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Place, binary, finish, start};
+use crate::harness::{Place, binary, finish, spawn, start};
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
@@ -23,10 +23,10 @@ fn a_reader_that_goes_away_is_no_error() {
 fn output_that_cannot_be_written_is_an_error() {
     let place = Place::new();
     let mut command = place.command(&["completions", "bash"]);
-    command.stdout(Stdio::from(File::create("/dev/full").unwrap()));
-    let ran = command.output().unwrap();
-    assert_eq!(ran.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&ran.stderr).starts_with("remanent: error[io]: writing the output failed"));
+    command.stdout(File::create("/dev/full").unwrap()).stderr(Stdio::piped());
+    let ran = finish(spawn(&mut command));
+    assert_eq!(ran.exit, 1);
+    assert!(ran.stderr.starts_with("remanent: error[io]: writing the output failed"), "{}", ran.stderr);
 }
 
 #[test]
@@ -34,12 +34,12 @@ fn a_command_line_that_cannot_be_understood_exits_with_2() {
     let place = Place::new();
     for (arguments, message) in [
         (&["pool", "crate"][..], "'create'"),
-        (&["pool", "create", "a"], "--size is required"),
+        (&["pool", "create", "a"], "--size <SIZE>"),
         (&["pool", "create", "a", "--size", "-4096"], "negative"),
         (&["pool", "create", "a", "--size", "1.5GiB"], "whole number"),
         (&["pool", "create", "a", "--size", "17000000TiB"], "16 EiB"),
         (&["pool", "create", "a", "--size", "4MiB", "--chunk", "2MiB"], "--stripe"),
-        (&["pool", "grow", "a"], "--size is required"),
+        (&["pool", "grow", "a"], "--size <SIZE>"),
         (&["pool", "create", "a", "--size", "4MiB", "--layout-version", "-1"], "-1"),
         (&["man", "missing"], "no directory"),
     ] {

@@ -16,20 +16,20 @@ use crate::error::{Error, Result};
 use crate::media::{MediaFile, MediaMap, OpenMode, Stripe, Touch};
 
 /// Mappings start at a multiple of this, so that the kernel can use huge pages.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Address space that belongs to one owner; nothing is mapped in it until a file is.
 #[derive(Debug)]
-struct Reservation {
+pub(super) struct Reservation {
     reserved: *mut c_void,
     reserved_bytes: usize,
     /// First aligned byte.
-    base: *mut u8,
+    pub(super) base: *mut u8,
     len_bytes: usize,
 }
 
 impl Reservation {
-    fn new(len_bytes: usize, alignment_bytes: usize) -> rustix::io::Result<Reservation> {
+    pub(super) fn new(len_bytes: usize, alignment_bytes: usize) -> rustix::io::Result<Reservation> {
         let page = rustix::param::page_size();
         let reserved_bytes = len_bytes
             .checked_next_multiple_of(page)
@@ -42,7 +42,7 @@ impl Reservation {
         Ok(Reservation { reserved, reserved_bytes, base: reserved.cast::<u8>().wrapping_add(skip_bytes), len_bytes })
     }
 
-    /// Maps a piece of a file at `at_bytes` of the range.
+    /// Maps a piece of a file, shared, at `at_bytes` of the range.
     fn place(
         &self,
         at_bytes: usize,
@@ -51,11 +51,24 @@ impl Reservation {
         len_bytes: usize,
         protection: ProtFlags,
     ) -> rustix::io::Result<()> {
+        let sharing = if file.map_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        self.place_as(at_bytes, file, file_bytes, len_bytes, protection, sharing)
+    }
+
+    /// Maps a piece of a file at `at_bytes` of the range, shared or private as `flags` says.
+    pub(super) fn place_as(
+        &self,
+        at_bytes: usize,
+        file: &MappedFile,
+        file_bytes: u64,
+        len_bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> rustix::io::Result<()> {
         assert!(at_bytes.checked_add(len_bytes).is_some_and(|end| end <= self.len_bytes), "outside the reservation");
         let address = self.base.wrapping_add(at_bytes).cast();
-        let sharing = if file.map_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         // SAFETY: MAP_FIXED replaces only pages of this reservation, to which nobody has a pointer yet.
-        unsafe { mm::mmap(address, len_bytes, protection, sharing | MapFlags::FIXED, &file.descriptor, file_bytes)? };
+        unsafe { mm::mmap(address, len_bytes, protection, flags | MapFlags::FIXED, &file.descriptor, file_bytes)? };
         Ok(())
     }
 }
@@ -93,7 +106,7 @@ pub(super) fn grants_map_sync(file: &OwnedFd, trial_bytes: u64) -> bool {
 #[derive(Debug)]
 pub struct Mapping {
     reservation: Reservation,
-    files: Vec<Arc<MappedFile>>,
+    pub(super) files: Vec<Arc<MappedFile>>,
     /// Length of each member when it was mapped.
     member_bytes: u64,
     stripe: Stripe,
@@ -165,7 +178,7 @@ impl Mapping {
     }
 
     /// The contiguous pieces of members behind a logical range.
-    fn segments(&self, offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Segment> {
+    pub(super) fn segments(&self, offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Segment> {
         let (stripe, end_bytes) = (self.stripe, offset_bytes + len_bytes);
         let mut at_bytes = offset_bytes;
         std::iter::from_fn(move || {
@@ -294,11 +307,11 @@ impl Mapping {
 }
 
 /// A contiguous piece of one member.
-struct Segment {
-    at_bytes: u64,
-    member: usize,
-    file_bytes: u64,
-    len_bytes: u64,
+pub(super) struct Segment {
+    pub(super) at_bytes: u64,
+    pub(super) member: usize,
+    pub(super) file_bytes: u64,
+    pub(super) len_bytes: u64,
 }
 
 impl MediaMap for Mapping {

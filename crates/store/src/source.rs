@@ -1,0 +1,145 @@
+//! Objects on their way into a store: a description, and where the bytes are.
+
+use std::marker::PhantomData;
+
+use crate::descriptor::{Descriptor, Flags, ObjectKind, Order};
+use crate::dtype::{ByteOrder, DType, FloatFormat, TypeClass};
+use crate::error::{Error, Result};
+
+/// A number that arrays are made of in Rust.
+///
+/// # Safety
+/// Every bit pattern of the type's size is a value of it, and it has no padding.
+pub unsafe trait Element: Copy + 'static {
+    /// How the store describes it.
+    fn dtype() -> DType;
+}
+
+macro_rules! elements {
+    ($($type:ty: $class:expr;)*) => {
+        $(
+            // SAFETY: integers and floats take every bit pattern and have no padding.
+            unsafe impl Element for $type {
+                fn dtype() -> DType {
+                    let size = size_of::<$type>() as u64;
+                    let order = if size == 1 { ByteOrder::None } else { ByteOrder::Little };
+                    DType::new($class, order, size).expect("the sizes of Rust's numbers fit their classes")
+                }
+            }
+        )*
+    };
+}
+
+elements! {
+    u8: TypeClass::Uint;
+    u16: TypeClass::Uint;
+    u32: TypeClass::Uint;
+    u64: TypeClass::Uint;
+    i8: TypeClass::Int;
+    i16: TypeClass::Int;
+    i32: TypeClass::Int;
+    i64: TypeClass::Int;
+    f32: TypeClass::Float(FloatFormat::Ieee);
+    f64: TypeClass::Float(FloatFormat::Ieee);
+}
+
+/// An object to be persisted: what it is, and its bytes wherever they are.
+#[derive(Clone, Debug)]
+pub struct Object<'a> {
+    descriptor: Descriptor,
+    from: *const u8,
+    lent: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: the pointer is only read from, and whoever made the object promised that the bytes are readable as long as
+// it lives, on any thread.
+unsafe impl Send for Object<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Object<'_> {}
+
+impl<'a> Object<'a> {
+    /// An array of Rust's numbers, in row-major order.
+    ///
+    /// # Errors
+    /// `LengthMismatch` when the shape has another number of items; `ShapeOverflow`.
+    pub fn array<T: Element>(items: &'a [T], shape: &[u64]) -> Result<Object<'a>> {
+        let descriptor = Descriptor::array(T::dtype(), shape, Order::RowMajor)?;
+        // SAFETY: the slice is borrowed as long as the object lives, and an element has no padding.
+        unsafe { Object::from_raw(descriptor, items.as_ptr().cast(), size_of_val(items) as u64) }
+    }
+
+    /// Bytes without a meaning.
+    pub fn bytes(bytes: &'a [u8]) -> Object<'a> {
+        Object::plain(ObjectKind::Bytes, bytes)
+    }
+
+    /// A text.
+    pub fn text(text: &'a str) -> Object<'a> {
+        Object::plain(ObjectKind::Text, text.as_bytes())
+    }
+
+    fn plain(kind: ObjectKind, bytes: &'a [u8]) -> Object<'a> {
+        let descriptor = Descriptor::plain(kind, bytes.len() as u64);
+        Object { descriptor, from: bytes.as_ptr(), lent: PhantomData }
+    }
+
+    /// An object whose bytes lie at an address. Others may write there meanwhile; then some mixture is persisted, and
+    /// a checksum that is asked for is that of the mixture.
+    ///
+    /// # Errors
+    /// `LengthMismatch` when the description needs another number of bytes.
+    ///
+    /// # Safety
+    /// `from` is readable for `len_bytes` bytes, by any thread, as long as the object lives.
+    pub unsafe fn from_raw(descriptor: Descriptor, from: *const u8, len_bytes: u64) -> Result<Object<'a>> {
+        if descriptor.payload_bytes() != len_bytes {
+            let expected_bytes = descriptor.payload_bytes();
+            return Err(Error::LengthMismatch { got_bytes: len_bytes, expected_bytes });
+        }
+        Ok(Object { descriptor, from, lent: PhantomData })
+    }
+
+    /// Marks it as made to be written in place.
+    pub fn in_place(mut self) -> Object<'a> {
+        self.descriptor.flags = Flags(self.descriptor.flags.0 | Flags::IN_PLACE.0);
+        self
+    }
+
+    /// What it is.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    pub(crate) fn into_descriptor(self) -> Descriptor {
+        self.descriptor
+    }
+
+    /// Copies the payload into a pool with several threads; durable after the next fence of `pending`.
+    pub(crate) fn copy_to<M: pmem::Media>(
+        &self,
+        set: &pmem::PoolSet<M>,
+        pending: &mut pmem::Pending,
+        to: pmem::Offset,
+        threads: std::num::NonZeroUsize,
+        progress: &(dyn Fn(u64) + Sync),
+    ) {
+        let len_bytes = self.descriptor.payload_bytes() as usize;
+        // SAFETY: the payload is readable for this length as long as `self` lives: the promise of its makers.
+        unsafe { set.copy_parallel(pending, to, self.from, len_bytes, threads, Some(progress)) };
+    }
+}
+
+/// Copies the bytes at an address into items.
+///
+/// # Safety
+/// `from` is readable for `len` items, and nobody writes there meanwhile.
+pub(crate) unsafe fn items_at<T: Element>(from: *const u8, len: usize) -> Vec<T> {
+    let mut items: Vec<T> = Vec::with_capacity(len);
+    // SAFETY: the caller answers for the source; the vector has room for `len` items, every bit pattern is one, and
+    // bytes need no alignment.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, items.as_mut_ptr().cast::<u8>(), len * size_of::<T>());
+        items.set_len(len);
+    }
+    items
+}

@@ -1,0 +1,313 @@
+//! The store: a pool whose names are typed objects.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use pmem::{
+    Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pool, PoolInfo, Prefault, PrefaultProgress,
+    Region, Stripe, Touch, default_copy_threads,
+};
+
+use crate::descriptor::Descriptor;
+use crate::error::Result;
+use crate::populated::Populated;
+use crate::source::Object;
+use crate::transaction::{PersistOptions, Transaction};
+use crate::view::{ObjectView, describe};
+
+/// The layout of the pools that stores live in.
+pub const LAYOUT: Layout = Layout { name: "store", version: 1 };
+
+/// How often a consistent set of views is tried before the catalogue is read as a whole.
+const ATTEMPTS: usize = 3;
+
+/// An open store.
+///
+/// # Invariants
+/// 1. A name leads to the object of the last commit that gave it one; commits are atomic over all their names.
+/// 2. A committed extent is never written to again, until no view and no reader needs it.
+pub struct Store<M: Media = Mapped> {
+    /// Before the pool, so that the threads end first.
+    background: Mutex<Background>,
+    pub(crate) populated: Populated,
+    pool: Pool<M>,
+}
+
+/// Pre-faulting that is under way.
+struct Background {
+    process_id: u32,
+    /// How many parts have been started.
+    parts: usize,
+    running: Vec<Prefault>,
+    /// Whether parts that are added later are pre-faulted too.
+    is_wanted: bool,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if self.process_id != std::process::id() {
+            // The threads stayed in the process that forked; waiting for them would never end.
+            self.running.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
+/// One line of [`Store::ls`].
+#[derive(Clone, Debug)]
+pub struct ObjectInfo {
+    /// Its name.
+    pub name: String,
+    /// The number of its kind, which a later version may have given it.
+    pub kind: u32,
+    /// What it is; none when this version cannot tell.
+    pub descriptor: Option<Descriptor>,
+    /// Bytes that it takes in the pool.
+    pub extent_bytes: u64,
+    /// The catalogue generation in which it was committed.
+    pub born: u64,
+}
+
+/// What [`Store::verify`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Objects whose bytes are what their checksums say.
+    pub matching: usize,
+    /// Objects without a checksum.
+    pub without_checksum: usize,
+}
+
+impl<M: Media> Store<M> {
+    /// Creates a store. Nothing that exists is replaced.
+    ///
+    /// # Errors
+    /// As [`Pool::create`].
+    pub fn create(media: M, path: &Path, options: &PartOptions) -> Result<Store<M>> {
+        Ok(Store::over(Pool::create(media, path, LAYOUT, options)?))
+    }
+
+    /// Opens a store.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open(media: M, path: &Path, mode: OpenMode) -> Result<Store<M>> {
+        Ok(Store::over(Pool::open(media, path, Some(LAYOUT), mode)?))
+    }
+
+    fn over(pool: Pool<M>) -> Store<M> {
+        let process_id = std::process::id();
+        let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
+        Store { background: Mutex::new(background), populated: Populated::default(), pool }
+    }
+
+    /// The pool underneath.
+    pub fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    /// Adds another file; see [`Pool::grow`]. It is pre-faulted in the background if the store was.
+    ///
+    /// # Errors
+    /// As [`Pool::grow`].
+    pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
+        self.pool.grow(path, options)?;
+        let is_wanted = self.background().is_wanted;
+        if is_wanted { self.prefault() } else { Ok(()) }
+    }
+
+    /// What the pool is and how full it is.
+    pub fn info(&self) -> PoolInfo {
+        self.pool.info()
+    }
+
+    /// Every object, by name.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn ls(&self) -> Result<Vec<ObjectInfo>> {
+        let object = |region: Region<M>| ObjectInfo {
+            name: region.name().to_owned(),
+            kind: region.info().kind,
+            descriptor: describe(region.name(), region.info()).ok(),
+            extent_bytes: region.info().extents.iter().map(|extent| extent.len_bytes).sum(),
+            born: region.info().born,
+        };
+        Ok(self.pool.regions("")?.into_iter().map(object).collect())
+    }
+
+    /// The names, in order.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn names(&self) -> Result<Vec<String>> {
+        Ok(self.pool.regions("")?.iter().map(|region| region.name().to_owned()).collect())
+    }
+
+    /// Whether there is an object of that name.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn contains(&self, name: &str) -> Result<bool> {
+        match self.pool.region(name) {
+            Ok(_) => Ok(true),
+            Err(pmem::Error::NoSuchName { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An object, pinned and readable where it lies. The files' lengths are checked; pages are not touched, so this
+    /// takes as long for a large object as for a small one ([`ObjectView::guard`] touches them).
+    ///
+    /// # Errors
+    /// `NoSuchName`, `UsedAfterFork`, `Truncated`; `UnknownType`, `BadDescriptor`.
+    pub fn get(&self, name: &str) -> Result<ObjectView<M>> {
+        let region = self.pool.region(name)?;
+        self.pool.set().check_lengths()?;
+        ObjectView::new(region)
+    }
+
+    /// Several objects from one generation: what one commit made visible together is seen together.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_all(&self, names: &[&str]) -> Result<Vec<ObjectView<M>>> {
+        self.pool.set().check_lengths()?;
+        for _ in 0..ATTEMPTS {
+            let regions = names.iter().map(|name| self.pool.region(name)).collect::<pmem::Result<Vec<_>>>()?;
+            if regions.windows(2).all(|pair| pair[0].generation() == pair[1].generation()) {
+                return regions.into_iter().map(ObjectView::new).collect();
+            }
+        }
+        // Commits come too fast: the whole catalogue at once.
+        let all = self.pool.regions("")?;
+        let find = |name: &&str| {
+            let region = all.binary_search_by(|region| region.name().cmp(name)).ok().map(|at| all[at].clone());
+            region.ok_or_else(|| pmem::Error::NoSuchName { name: (*name).to_owned() })
+        };
+        let regions = names.iter().map(find).collect::<pmem::Result<Vec<_>>>()?;
+        regions.into_iter().map(ObjectView::new).collect()
+    }
+
+    /// Every object from one generation.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_every(&self) -> Result<Vec<ObjectView<M>>> {
+        self.pool.set().check_lengths()?;
+        self.pool.regions("")?.into_iter().map(ObjectView::new).collect()
+    }
+
+    /// Starts a set of edits that become true together.
+    pub fn transaction<'a>(&self) -> Transaction<'_, 'a, M> {
+        Transaction::new(self)
+    }
+
+    /// Persists several objects in one atomic step; see [`Transaction::commit`].
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn persist(&self, objects: &[(&str, Object<'_>)], options: &PersistOptions<'_>) -> Result<u64> {
+        let mut transaction = self.transaction();
+        for (name, object) in objects {
+            transaction.put(name, object.clone());
+        }
+        transaction.commit(options)
+    }
+
+    /// Removes a name; see [`Transaction::commit`].
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn remove(&self, name: &str) -> Result<u64> {
+        let mut transaction = self.transaction();
+        transaction.remove(name);
+        transaction.commit(&PersistOptions::default())
+    }
+
+    /// Frees what was replaced or removed and that nobody views any more. Returns its bytes. Commits do it as well;
+    /// this is for space that became free because a reader went.
+    ///
+    /// # Errors
+    /// `NotWritable`, `UsedAfterFork`, `Io`.
+    pub fn gc(&self) -> Result<u64> {
+        Ok(self.pool.reclaim()?)
+    }
+
+    /// Moves a reader on to the newest commit; views keep what they have.
+    ///
+    /// # Errors
+    /// As [`Pool::refresh`].
+    pub fn refresh(&self) -> Result<u64> {
+        Ok(self.pool.refresh()?)
+    }
+
+    /// Compares every object that has a checksum with it.
+    ///
+    /// # Errors
+    /// `ChecksumMismatch` for the first that differs; as [`ObjectView::guard`].
+    pub fn verify(&self) -> Result<Verified> {
+        let mut found = Verified::default();
+        for view in self.get_every()? {
+            match view.verify()? {
+                true => found.matching += 1,
+                false => found.without_checksum += 1,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Populates the mapping with threads of its own, and that of every part that is added later. Page allocation, not
+    /// copying, dominates a first persist; this pays it ahead. Where stores become durable by pages, pages are only
+    /// read: stores would have the kernel write back the whole file.
+    ///
+    /// # Errors
+    /// `Unsupported` when no thread can be started; `UsedAfterFork`.
+    pub fn prefault(&self) -> Result<()> {
+        self.pool.regions("\u{10ffff}")?; // refuses in a forked child
+        let info = self.pool.info();
+        let is_by_page = info.backing.granularity == Granularity::Page;
+        let stores = self.pool.mode() == OpenMode::Writer && !is_by_page;
+        let touch = if stores { Touch::Store } else { Touch::Load };
+        let mut background = self.background();
+        background.is_wanted = true;
+        for (index, part) in info.parts.iter().enumerate().skip(background.parts) {
+            let start = Offset::new(index as u16, Stripe::HEAD_BYTES);
+            let len_bytes = part.len_bytes - Stripe::HEAD_BYTES;
+            let threads = default_copy_threads().get();
+            background.running.push(self.pool.set().prefault(start, len_bytes, touch, threads)?);
+            background.parts = index + 1;
+        }
+        Ok(())
+    }
+
+    /// How far pre-faulting has come.
+    pub fn prefault_progress(&self) -> PrefaultProgress {
+        let none = PrefaultProgress { done_bytes: 0, total_bytes: 0 };
+        self.background().running.iter().map(Prefault::progress).fold(none, |sum, part| PrefaultProgress {
+            done_bytes: sum.done_bytes + part.done_bytes,
+            total_bytes: sum.total_bytes + part.total_bytes,
+        })
+    }
+
+    /// Waits until pre-faulting has ended.
+    ///
+    /// # Errors
+    /// What the threads met; see [`pmem::MediaMap::guard`].
+    pub fn wait_for_prefault(&self) -> Result<()> {
+        let running = std::mem::take(&mut self.background().running);
+        running.into_iter().try_for_each(|prefault| Ok(prefault.join()?))
+    }
+
+    /// Closes the store in order; see [`Pool::close`]. Views stay valid.
+    ///
+    /// # Errors
+    /// As [`Pool::close`].
+    pub fn close(self) -> Result<()> {
+        let Store { background, populated: _, pool } = self;
+        drop(background);
+        Ok(pool.close()?)
+    }
+
+    fn background(&self) -> std::sync::MutexGuard<'_, Background> {
+        self.background.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

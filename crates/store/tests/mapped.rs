@@ -1,0 +1,63 @@
+//! The store on real files.
+#![allow(unsafe_code)] // writes through private views
+
+use std::fs::OpenOptions;
+
+use pmem::{ErrorCode, Mapped, OpenMode, PartOptions};
+use remanent_store::{Object, PersistOptions, Store};
+
+fn plain() -> PersistOptions<'static> {
+    PersistOptions::default()
+}
+
+#[test]
+fn arrays_survive_the_store_and_private_views_leave_them_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let store = Store::create(Mapped::new(), &path, &PartOptions::single(64 << 20)).unwrap();
+    let numbers: Vec<u64> = (0..2_000_000).collect();
+    let objects = [("n", Object::array(&numbers, &[1000, 2000]).unwrap()), ("s", Object::text("small"))];
+    store.persist(&objects, &plain()).unwrap();
+    store.close().unwrap();
+    let store = Store::open(Mapped::new(), &path, OpenMode::Reader).unwrap();
+    let view = store.get("n").unwrap();
+    let private = view.private().unwrap().unwrap();
+    assert!(view.address().addr().is_multiple_of(4096) && store.get("s").unwrap().address().addr().is_multiple_of(64));
+    drop(store);
+    assert_eq!(private.len_bytes(), 16_000_000);
+    // SAFETY: the private view is readable and writable for its length, aligned, and nobody else has it.
+    let items = unsafe { std::slice::from_raw_parts_mut(private.address().cast::<u64>(), 2_000_000) };
+    assert_eq!(items, numbers);
+    items.fill(0);
+    assert_eq!(view.to_vec::<u64>().unwrap(), numbers);
+}
+
+#[test]
+fn a_pool_that_was_cut_short_refuses_and_keeps_the_process_alive() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let store = Store::create(Mapped::new(), &path, &PartOptions::single(16 << 20)).unwrap();
+    let bytes = vec![1u8; 4 << 20];
+    store.persist(&[("a", Object::bytes(&bytes))], &plain()).unwrap();
+    let view = store.get("a").unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(3 << 20).unwrap();
+    assert_eq!(store.get("a").unwrap_err().code(), ErrorCode::Truncated);
+    assert_eq!(view.to_bytes().unwrap_err().code(), ErrorCode::Truncated);
+    let refused = store.persist(&[("b", Object::bytes(&bytes))], &plain());
+    assert_eq!(refused.unwrap_err().code(), ErrorCode::Truncated);
+}
+
+#[test]
+fn prefault_covers_every_part_also_those_added_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let store = Store::create(Mapped::new(), &path, &PartOptions::single(16 << 20)).unwrap();
+    store.prefault().unwrap();
+    store.wait_for_prefault().unwrap();
+    store.grow(None, &PartOptions::single(8 << 20)).unwrap();
+    assert_eq!(store.prefault_progress().total_bytes, 6 << 20);
+    store.wait_for_prefault().unwrap();
+    let bytes = vec![1u8; 12 << 20];
+    store.persist(&[("a", Object::bytes(&bytes)), ("b", Object::bytes(&bytes[..5 << 20]))], &plain()).unwrap();
+    assert_eq!(store.get("b").unwrap().to_bytes().unwrap(), bytes[..5 << 20]);
+}

@@ -1,0 +1,89 @@
+"""Arrays that stay in persistent memory, or in a file, and are there again in microseconds.
+
+>>> import numpy, remanent, tempfile
+>>> path = tempfile.mkdtemp() + "/pool"
+>>> with remanent.create(path, "64MB") as pool:
+...     generation = pool.persist(weights=numpy.ones((2, 3)), step=numpy.int64(7))
+>>> arrays = remanent.restore(path)  # in this process or in the next one
+>>> arrays["weights"].sum(), int(arrays["step"])
+(np.float64(6.0), 7)
+
+The verbs are those of Imamura and Yoshida's `pmem_create`, `pmem_persist` and `pmem_restore`, which are here by these
+names too.
+"""
+
+from . import errors
+from ._pool import Durability, ObjectInfo, Pool, Transaction, create, persist, restore
+from ._pool import open as open
+from .errors import (
+    AccessDenied,
+    AlreadyExists,
+    BadBlock,
+    BadName,
+    BadSize,
+    Cancelled,
+    ChecksumMismatch,
+    Closed,
+    Corrupt,
+    Error,
+    FileSystemFull,
+    IoError,
+    IsDirectory,
+    NoSuchName,
+    NotAPool,
+    NotFound,
+    NotWritable,
+    PoolBusy,
+    PoolFull,
+    ReadOnly,
+    ShapeOverflow,
+    Truncated,
+    UnknownType,
+    UsedAfterFork,
+    WritesRefused,
+    WrongLayout,
+)
+
+pmem_create = create
+pmem_persist = persist
+pmem_restore = restore
+
+__all__ = [
+    "AccessDenied",
+    "AlreadyExists",
+    "BadBlock",
+    "BadName",
+    "BadSize",
+    "Cancelled",
+    "ChecksumMismatch",
+    "Closed",
+    "Corrupt",
+    "Durability",
+    "Error",
+    "FileSystemFull",
+    "IoError",
+    "IsDirectory",
+    "NoSuchName",
+    "NotAPool",
+    "NotFound",
+    "NotWritable",
+    "ObjectInfo",
+    "Pool",
+    "PoolBusy",
+    "PoolFull",
+    "ReadOnly",
+    "ShapeOverflow",
+    "Transaction",
+    "Truncated",
+    "UnknownType",
+    "UsedAfterFork",
+    "WritesRefused",
+    "WrongLayout",
+    "create",
+    "errors",
+    "persist",
+    "pmem_create",
+    "pmem_persist",
+    "pmem_restore",
+    "restore",
+]

@@ -1,0 +1,57 @@
+"""Arrays as bytes and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import UnknownType
+
+#: Below this size a restored array is an ordinary one: a mapping of its own would cost more than the copy.
+SMALL_BYTES = 64 << 10
+
+
+def flatten(name: str, value: Any) -> tuple[str, np.dtype, tuple[int, ...], str, Any]:
+    """Name, dtype, shape, order and the bytes side by side; without a copy if they lie so already."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        raise UnknownType(
+            f"{name!r} is a {type(value).__name__}; this version keeps NumPy arrays, so convert it with np.asarray"
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnknownType(f"{name!r} is a masked array; persist its data and its mask as two arrays")
+    array = value.view(np.ndarray)
+    if array.flags.c_contiguous:
+        order = "C"
+    elif array.flags.f_contiguous:
+        order = "F"
+    else:
+        array, order = np.array(array, order="C"), "C"
+    if array.nbytes == 0:
+        return name, array.dtype, array.shape, order, b""
+    # As bytes, because the buffer protocol has no form for times and for structures that contain them. The type is
+    # looked at first: objects have no bytes to be viewed as.
+    if array.dtype.hasobject or array.dtype.kind == "T":
+        return name, array.dtype, array.shape, order, b""
+    return name, array.dtype, array.shape, order, array.reshape(-1, order=order).view(np.uint8)
+
+
+def rebuild(kind: str, dtype: np.dtype, shape: tuple[int, ...], order: str, memory: Any, mode: str) -> Any:
+    """The object over its memory."""
+    if kind == "text":
+        return str(memory, "utf-8")
+    if kind == "bytes":
+        return bytes(memory)
+    if len(memory) == 0:
+        array = np.ndarray(shape, dtype, order=order)  # np.empty gives strings without a length one
+    else:
+        flat = np.frombuffer(memory, np.uint8)
+        if mode == "c" and len(memory) < SMALL_BYTES:
+            memory.populate()
+            flat = flat.copy()  # as bytes, because a copy of structures would leave out what lies between the fields
+        array = flat.view(dtype).reshape(shape, order=order)
+    if mode == "r":
+        array.flags.writeable = False
+    return array

@@ -1,0 +1,313 @@
+"""Pools: named arrays that survive restarts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._arrays import flatten, rebuild
+from ._remanent import NativePool
+from ._sizes import Size, parse_file_size, parse_size
+from .errors import Closed
+
+Path = str | os.PathLike[str]
+Progress = Callable[[int, int], object]
+
+_VIEW_MODES = ("c", "r")
+
+
+@dataclass(frozen=True)
+class Durability:
+    """How much a finished persist is worth, and why."""
+
+    level: str
+    """``'power-fail safe'``, ``'mapped, persistence unknown'``, ``'process-crash safe'`` or ``'volatile'``."""
+    granularity: str
+    """The unit in which stores become durable: ``'byte'``, ``'cache line'`` or ``'page'``."""
+    provenance: str
+    """How figures measured on it are to be labelled: ``'measured'`` or ``'emulated'``."""
+    filesystem: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object of a pool. What this version cannot tell of an object that a later one made is None."""
+
+    name: str
+    born: int
+    extent_bytes: int
+    kind: str | None = None
+    dtype: np.dtype | None = None
+    shape: tuple[int, ...] | None = None
+    order: str | None = None
+    nbytes: int | None = None
+    checksum: bool | None = None
+
+
+class Pool(MutableMapping[str, Any]):
+    """An open pool, which is also a mapping from names to arrays.
+
+    ``pool[name] = array`` persists one array, `persist` several in one atomic step. ``pool[name]`` is a NumPy array
+    over the pool's own memory: private to this process and writable, and what is written to it never reaches the pool.
+    Arrays stay valid after the pool is closed.
+    """
+
+    def __init__(self, native: NativePool, mode: str) -> None:
+        self._native = native
+        self._mode = mode
+
+    # Two pools are the same when they are one; comparing their arrays is not what == should do.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"mode={self._mode!r}"
+        return f"<remanent.Pool {os.fspath(self.path)!r} {state}>"
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def path(self) -> str:
+        return os.fspath(self._native.path)
+
+    @property
+    def mode(self) -> str:
+        return self._mode
+
+    @property
+    def closed(self) -> bool:
+        return self._native.closed
+
+    def close(self) -> None:
+        """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are."""
+        self._native.close()
+
+    # The mapping.
+
+    def __getitem__(self, name: str) -> Any:
+        return self.restore([name])[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.persist({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        self._native.persist([], [name], None, False, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._native.names())
+
+    def __len__(self) -> int:
+        return len(self._native.names())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._native.contains(name)
+
+    def update(self, other: Any = (), /, **more: Any) -> None:
+        """Persists everything in one atomic step."""
+        self.persist(dict(other, **more))
+
+    def clear(self) -> None:
+        """Removes everything in one atomic step."""
+        self._native.persist([], list(self), None, False, None)
+
+    # The verbs.
+
+    def persist(
+        self,
+        arrays: Mapping[str, Any] | None = None,
+        /,
+        *,
+        threads: int | None = None,
+        checksum: bool = False,
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> int:
+        """Persists arrays in one atomic step: after a crash all of them are there, or none.
+
+        When this returns they are durable, as far as `durability` goes. What a name held before stays untouched until
+        then, so the pool needs room for both. Returns the generation of the commit.
+
+        threads: how many copy, at most the CPUs; 8 unless told. checksum: sums each array, for `verify`.
+        progress: called as ``progress(done_bytes, total_bytes)``; what it raises before the end ends the persist, and
+        nothing is changed. An array named like one of these goes into the mapping.
+        """
+        return self._commit({**(arrays or {}), **more}, [], threads, checksum, progress)
+
+    def _commit(
+        self,
+        arrays: Mapping[str, Any],
+        removes: list[str],
+        threads: int | None,
+        checksum: bool,
+        progress: Progress | None,
+    ) -> int:
+        if threads is not None and threads < 1:
+            raise ValueError(f"{threads} threads cannot copy")
+        items = [flatten(name, value) for name, value in arrays.items()]
+        generation = self._native.persist(items, removes, threads, checksum, progress)
+        if progress is not None:
+            total_bytes = sum(len(item[-1]) for item in items)
+            progress(total_bytes, total_bytes)
+        return generation
+
+    def restore(self, names: Iterable[str] | None = None, *, mode: str = "c", populate: bool = False) -> dict[str, Any]:
+        """Arrays by name, all from the same commit; every object when no names are given.
+
+        mode: ``'c'`` for arrays that may be written to, without any effect on the pool (a page is copied when it is
+        first written to); ``'r'`` for read-only arrays. On device-DAX, which has no private mappings, large arrays
+        are read-only in either mode.
+        populate: touches every page, so that a lost one is an exception here. Without it restoring takes as long for a
+        large array as for a small one, and the pages come when they are used.
+        """
+        if mode not in _VIEW_MODES:
+            raise ValueError(f"mode is 'c' or 'r', not {mode!r}")
+        if isinstance(names, str):
+            raise TypeError("names is a list of names")
+        names = None if names is None else list(names)
+        restored = {}
+        for name, kind, dtype, shape, order, memory in self._native.restore(names, mode == "c"):
+            if populate:
+                memory.populate()
+            restored[name] = rebuild(kind, dtype, shape, order, memory, mode)
+        return restored
+
+    def transaction(self, *, threads: int | None = None, checksum: bool = False) -> Transaction:
+        """Collects edits; they become true together when the ``with`` block ends without an exception."""
+        return Transaction(self, threads, checksum)
+
+    def ls(self) -> list[ObjectInfo]:
+        """What there is."""
+        return [ObjectInfo(**fields) for fields in self._native.ls()]
+
+    def info(self) -> dict[str, Any]:
+        """What the pool is and how full it is."""
+        return self._native.info()
+
+    @property
+    def durability(self) -> Durability:
+        """How much a finished persist is worth, and why."""
+        info = self._native.info()
+        return Durability(*(info[key] for key in ("durability", "granularity", "provenance", "filesystem", "reason")))
+
+    def grow(self, size: Size, *, path: Path | None = None) -> None:
+        """Adds a file of that size to the pool: beside the first one, or at a path."""
+        self._native.grow(parse_file_size(size), path, [], None)
+
+    def gc(self) -> int:
+        """Frees what was replaced or removed and nobody views any more; returns its bytes. Every persist does so too."""
+        return self._native.gc()
+
+    def refresh(self) -> int:
+        """Moves a reader on to the newest commit. Arrays that it gave out stay as they are."""
+        return self._native.refresh()
+
+    def verify(self) -> tuple[int, int]:
+        """Compares objects with their checksums; returns how many matched and how many have none."""
+        return self._native.verify()
+
+    def prefault(self, *, wait: bool = False) -> None:
+        """Has the system allocate the pool's pages ahead of use, in the background; also those added by `grow`."""
+        self._native.prefault()
+        if wait:
+            self._native.wait_for_prefault()
+
+
+class Transaction:
+    """Edits of a pool that become true together."""
+
+    def __init__(self, pool: Pool, threads: int | None, checksum: bool) -> None:
+        self._pool = pool
+        self._options = (threads, checksum)
+        self._puts: dict[str, Any] = {}
+        self._removes: dict[str, None] = {}
+        self._done = False
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._check()
+        flatten(name, value[:0] if isinstance(value, np.ndarray) and value.ndim else value)
+        self._removes.pop(name, None)
+        self._puts[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        self._check()
+        was_put = self._puts.pop(name, self) is not self
+        if not was_put or name in self._pool:
+            self._removes[name] = None
+
+    def persist(self, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Adds arrays to the edits. They are copied when the transaction ends, so they must stay as they are."""
+        for name, value in {**(arrays or {}), **more}.items():
+            self[name] = value
+
+    def _check(self) -> None:
+        if self._done:
+            raise Closed("the transaction has ended", "closed")
+
+    def __enter__(self) -> Transaction:
+        self._check()
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        self._done = True
+        if kind is None:
+            self._pool._commit(self._puts, list(self._removes), *self._options, None)
+
+
+def create(path: Path, size: Size, *, stripe: Iterable[Path] = (), chunk: Size | None = None,
+           prefault: bool = False) -> Pool:
+    """Makes a pool of that size and opens it for writing. Nothing that exists is ever replaced.
+
+    size: bytes, or a text such as ``'512MB'`` or ``'1GiB'``, rounded up to whole pages; all of it is allocated at once.
+    stripe: further files, usually on other devices, over which the pool is spread in chunks. prefault: see
+    `Pool.prefault`.
+    """
+    chunk_bytes = None if chunk is None else parse_size(chunk)
+    native = NativePool.create(path, parse_file_size(size), list(stripe), chunk_bytes)
+    return _opened(native, "r+", prefault)
+
+
+def open(path: Path, mode: str = "r+", *, prefault: bool = False) -> Pool:  # noqa: A001, like numpy and h5py
+    """Opens a pool: ``'r+'`` to write to it, one process at a time; ``'r'`` to read, any number beside the writer.
+
+    Pools are made by `create`, and only there, so there is no ``'w+'``.
+    """
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode is 'r' or 'r+', not {mode!r}; pools are made by remanent.create")
+    return _opened(NativePool.open(path, mode), mode, prefault)
+
+
+def _opened(native: NativePool, mode: str, prefault: bool) -> Pool:
+    pool = Pool(native, mode)
+    if prefault:
+        pool.prefault()
+    return pool
+
+
+def persist(target: Path | Pool, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> int:
+    """Persists arrays into a pool, or into the pool at a path; see `Pool.persist`."""
+    if isinstance(target, Pool):
+        return target.persist(arrays, **more)
+    with open(target) as pool:
+        return pool.persist(arrays, **more)
+
+
+def restore(
+    target: Path | Pool, names: Iterable[str] | None = None, *, mode: str = "c", populate: bool = False
+) -> dict[str, Any]:
+    """Restores arrays from a pool, or from the pool at a path; see `Pool.restore`. They outlive the pool."""
+    if isinstance(target, Pool):
+        return target.restore(names, mode=mode, populate=populate)
+    with open(target, "r") as pool:
+        return pool.restore(names, mode=mode, populate=populate)

@@ -1,0 +1,24 @@
+//! The extension module `remanent._remanent`: pools, and the memory behind restored arrays.
+//!
+//! It is as thin as can be: names, types and bytes. What a user sees is the Python layer in `remanent/`.
+
+mod dtype;
+mod error;
+#[allow(unsafe_code)] // the buffer protocol
+mod memory;
+#[allow(unsafe_code)] // hands the user's buffers on as raw sources
+mod persist;
+mod pool;
+
+use pyo3::prelude::*;
+
+/// The native half of the package.
+#[pymodule]
+mod _remanent {
+    #[pymodule_export]
+    use crate::error::error_codes;
+    #[pymodule_export]
+    use crate::memory::Memory;
+    #[pymodule_export]
+    use crate::pool::NativePool;
+}

@@ -1,0 +1,252 @@
+//! A pool as Python holds it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use store::{
+    Checksum, Descriptor, ErrorCode, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions, Store, Stripe,
+};
+
+use crate::dtype::to_numpy;
+use crate::error::{exception, raise};
+use crate::memory::Memory;
+use crate::persist::{How, Item, persist};
+
+/// Objects below this size are copied by the Python layer: a mapping each would cost more.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// An open pool. Closing it leaves the arrays that it gave out valid.
+#[pyclass(frozen, module = "remanent._remanent")]
+pub(crate) struct NativePool {
+    /// Locked with the interpreter held, and only to take or clone what is in it.
+    store: Mutex<Option<Arc<Store<Mapped>>>>,
+    path: PathBuf,
+    process_id: u32,
+}
+
+/// A restored object: name, kind, dtype, shape, order letter, memory.
+type Restored<'py> = (String, &'static str, Bound<'py, PyAny>, Bound<'py, PyTuple>, char, Memory);
+
+impl NativePool {
+    fn new(store: Store<Mapped>, path: PathBuf) -> NativePool {
+        NativePool { store: Mutex::new(Some(Arc::new(store))), path, process_id: std::process::id() }
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Store<Mapped>>>> {
+        self.store.lock().expect("taking and cloning do not panic")
+    }
+
+    fn store(&self, py: Python<'_>) -> PyResult<Arc<Store<Mapped>>> {
+        let path = self.path.display();
+        if std::process::id() != self.process_id {
+            let message = format!("{path} was opened before this process was forked; open it anew in the child");
+            return Err(exception(py, ErrorCode::UsedAfterFork, &message));
+        }
+        let closed = || exception(py, ErrorCode::Closed, &format!("the pool {path} is closed; open it again"));
+        self.slot().clone().ok_or_else(closed)
+    }
+
+    /// Runs something on the store while other Python threads go on.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        action: impl FnOnce(&Store<Mapped>) -> store::Result<T> + Send,
+    ) -> PyResult<T> {
+        let store = self.store(py)?;
+        py.detach(|| action(&store)).map_err(|error| raise(py, &error))
+    }
+}
+
+fn options(size: u64, stripe: Vec<PathBuf>, chunk: Option<u64>) -> PartOptions {
+    PartOptions { file_bytes: size, more_files: stripe, chunk_bytes: chunk.unwrap_or(Stripe::HEAD_BYTES) }
+}
+
+#[pymethods]
+impl NativePool {
+    #[staticmethod]
+    fn create(
+        py: Python<'_>,
+        path: PathBuf,
+        size: u64,
+        stripe: Vec<PathBuf>,
+        chunk: Option<u64>,
+    ) -> PyResult<NativePool> {
+        let options = options(size, stripe, chunk);
+        let store = py.detach(|| Store::create(Mapped::new(), &path, &options));
+        Ok(NativePool::new(store.map_err(|error| raise(py, &error))?, path))
+    }
+
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<NativePool> {
+        let mode = match mode {
+            "r" => OpenMode::Reader,
+            "r+" => OpenMode::Writer,
+            _ => return Err(PyValueError::new_err("mode is 'r' or 'r+'")),
+        };
+        let store = py.detach(|| Store::open(Mapped::new(), &path, mode));
+        Ok(NativePool::new(store.map_err(|error| raise(py, &error))?, path))
+    }
+
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.slot().is_none()
+    }
+
+    /// Closes the pool, unless another thread still uses it: then it is closed when that is done.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(store) = self.slot().take() else { return Ok(()) };
+        let close = || Arc::try_unwrap(store).map_or(Ok(()), Store::close);
+        py.detach(close).map_err(|error| raise(py, &error))
+    }
+
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.run(py, |store| store.names())
+    }
+
+    fn contains(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        self.run(py, |store| store.contains(name))
+    }
+
+    fn persist(
+        &self,
+        py: Python<'_>,
+        items: Vec<Item<'_>>,
+        removes: Vec<String>,
+        threads: Option<usize>,
+        checksum: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<u64> {
+        let store = self.store(py)?;
+        persist(py, &store, &items, &removes, &How { threads, checksum, progress })
+    }
+
+    /// Objects of one generation; all of them when no names are given.
+    fn restore<'py>(&self, py: Python<'py>, names: Option<Vec<String>>, private: bool) -> PyResult<Vec<Restored<'py>>> {
+        let views = self.run(py, |store| match names {
+            Some(names) => store.get_all(&names.iter().map(String::as_str).collect::<Vec<_>>()),
+            None => store.get_every(),
+        })?;
+        views.into_iter().map(|view| restored(py, view, private)).collect()
+    }
+
+    /// What there is, one dict an object.
+    fn ls<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let objects = self.run(py, |store| store.ls())?;
+        let describe = |object: store::ObjectInfo| {
+            let dict = PyDict::new(py);
+            dict.set_item("name", object.name)?;
+            dict.set_item("born", object.born)?;
+            dict.set_item("extent_bytes", object.extent_bytes)?;
+            if let Some(descriptor) = &object.descriptor {
+                dict.set_item("kind", kind_name(descriptor))?;
+                dict.set_item("dtype", to_numpy(py, descriptor.dtype())?)?;
+                dict.set_item("shape", PyTuple::new(py, descriptor.shape())?)?;
+                dict.set_item("order", order_letter(descriptor))?;
+                dict.set_item("nbytes", descriptor.payload_bytes())?;
+                dict.set_item("checksum", descriptor.checksum() != Checksum::None)?;
+            }
+            Ok(dict)
+        };
+        objects.into_iter().map(describe).collect()
+    }
+
+    /// What the pool is and how full it is.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let info = self.run(py, |store| Ok(store.info()))?;
+        let dict = PyDict::new(py);
+        dict.set_item("uuid", info.set.to_string())?;
+        dict.set_item("created_s", info.created_s)?;
+        dict.set_item("generation", info.generation)?;
+        dict.set_item("names", info.names)?;
+        dict.set_item("total_bytes", info.total_bytes)?;
+        dict.set_item("free_bytes", info.free_bytes)?;
+        dict.set_item("largest_free_bytes", info.largest_free_bytes)?;
+        dict.set_item("retired_bytes", info.retired_bytes)?;
+        dict.set_item("durability", info.backing.durability.as_str())?;
+        dict.set_item("granularity", info.backing.granularity.as_str())?;
+        dict.set_item("provenance", info.backing.provenance.as_str())?;
+        dict.set_item("filesystem", info.backing.filesystem)?;
+        dict.set_item("reason", info.backing.reason)?;
+        let files: Vec<PathBuf> = info.parts.into_iter().flat_map(|part| part.files).collect();
+        dict.set_item("files", files)?;
+        Ok(dict)
+    }
+
+    fn grow(
+        &self,
+        py: Python<'_>,
+        size: u64,
+        path: Option<PathBuf>,
+        stripe: Vec<PathBuf>,
+        chunk: Option<u64>,
+    ) -> PyResult<()> {
+        let options = options(size, stripe, chunk);
+        self.run(py, |store| store.grow(path.as_deref(), &options))
+    }
+
+    fn gc(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, |store| store.gc())
+    }
+
+    fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, |store| store.refresh())
+    }
+
+    /// Objects that match their checksum, and objects without one.
+    fn verify(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
+        let found = self.run(py, |store| store.verify())?;
+        Ok((found.matching, found.without_checksum))
+    }
+
+    fn prefault(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |store| store.prefault())
+    }
+
+    fn prefault_progress(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let progress = self.run(py, |store| Ok(store.prefault_progress()))?;
+        Ok((progress.done_bytes, progress.total_bytes))
+    }
+
+    fn wait_for_prefault(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |store| store.wait_for_prefault())
+    }
+}
+
+fn kind_name(descriptor: &Descriptor) -> &'static str {
+    match descriptor.kind() {
+        ObjectKind::Array => "array",
+        ObjectKind::Text => "text",
+        _ => "bytes",
+    }
+}
+
+fn order_letter(descriptor: &Descriptor) -> char {
+    match descriptor.order() {
+        Order::RowMajor => 'C',
+        Order::ColumnMajor => 'F',
+    }
+}
+
+fn restored(py: Python<'_>, view: ObjectView<Mapped>, private: bool) -> PyResult<Restored<'_>> {
+    let descriptor = view.descriptor().clone();
+    let private = match private && descriptor.payload_bytes() >= SMALL_BYTES {
+        true => view.private().or_else(|error| match error.code() {
+            // Device-DAX has no private mappings; the array is read-only there.
+            ErrorCode::Unsupported => Ok(None),
+            _ => Err(raise(py, &error)),
+        })?,
+        false => None,
+    };
+    let dtype = to_numpy(py, descriptor.dtype())?;
+    let shape = PyTuple::new(py, descriptor.shape())?;
+    let (kind, order) = (kind_name(&descriptor), order_letter(&descriptor));
+    Ok((view.name().to_owned(), kind, dtype, shape, order, Memory::new(view, private)))
+}

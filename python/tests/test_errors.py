@@ -1,0 +1,99 @@
+"""Errors: the class, the code, and that nothing was changed."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+import remanent
+from remanent import errors
+
+
+def test_every_class_stands_for_a_code():
+    assert set(errors.Error._classes) <= set(errors.CODES)
+    for code, number in errors.CODES.items():
+        error = errors.of_code(code, "what happened")
+        assert (error.code, error.number, str(error)) == (code, number, "what happened")
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error) and (again.code, str(again)) == (code, "what happened")
+
+
+def refused(kind, code, call, *args, **kwargs):
+    with pytest.raises(kind) as caught:
+        call(*args, **kwargs)
+    assert isinstance(caught.value, remanent.Error) and caught.value.code == code
+    assert str(caught.value)
+
+
+def test_paths(path, tmp_path):
+    refused(FileNotFoundError, "not-found", remanent.open, path)
+    refused(IsADirectoryError, "is-directory", remanent.open, tmp_path)
+    remanent.create(path, "8MiB").close()
+    refused(FileExistsError, "already-exists", remanent.create, path, "8MiB")
+    link = path.with_name("link")
+    link.symlink_to(path)
+    refused(remanent.Error, "symlink", remanent.open, link)
+    path.chmod(0o666)
+    refused(remanent.Error, "world-writable", remanent.open, path)
+
+
+def test_sizes_that_cannot_be(path):
+    for size in (0, 1, "1MB"):
+        refused(ValueError, "bad-size", remanent.create, path, size)
+    refused(OSError, "file-system-full", remanent.create, path, "100TiB")
+    for size in (-1, "much"):
+        with pytest.raises(ValueError):
+            remanent.create(path, size)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_files_that_are_no_pools(path):
+    path.write_bytes(os.urandom(8 << 20))
+    path.chmod(0o600)
+    refused(ValueError, "not-a-pool", remanent.open, path)
+    path.write_bytes(b"short")
+    with pytest.raises(remanent.Error):
+        remanent.open(path)
+
+
+def test_a_pool_that_was_cut_short(path):
+    with remanent.create(path, "16MiB") as pool:
+        pool["a"] = np.zeros(1 << 20)
+        os.truncate(path, 4 << 20)
+        refused(remanent.Truncated, "truncated", pool.__getitem__, "a")
+        refused(remanent.Truncated, "truncated", pool.persist, b=np.zeros(1 << 19))
+    refused(remanent.Truncated, "truncated", remanent.open, path)
+
+
+def test_names(path):
+    with remanent.create(path, "8MiB") as pool:
+        pool["a"] = np.arange(3)
+        refused(KeyError, "no-such-name", pool.__getitem__, "b")
+        refused(KeyError, "no-such-name", pool.__delitem__, "b")
+        refused(KeyError, "no-such-name", pool.restore, ["a", "b"])
+        for name in ("", "line\nbreak", "x" * 2000):
+            refused(ValueError, "bad-name", pool.__setitem__, name, np.arange(3))
+        for call in (lambda: pool[3], lambda: pool.persist({3: np.arange(3)}), lambda: pool.restore("a")):
+            with pytest.raises(TypeError):
+                call()
+        assert list(pool) == ["a"]
+
+
+def test_modes(path):
+    remanent.create(path, "8MiB").close()
+    for mode in ("w", "w+", "c", "rb", ""):
+        with pytest.raises(ValueError, match="create"):
+            remanent.open(path, mode)
+    with remanent.open(path) as pool:
+        with pytest.raises(ValueError):
+            pool.restore(mode="r+")
+        with pytest.raises(ValueError):
+            pool.persist(a=np.arange(3), threads=0)
+
+
+def test_a_path_with_spaces_and_without_utf_8(tmp_path):
+    path = os.fsencode(tmp_path) + b"/a pool \xff"
+    with remanent.create(os.fsdecode(path), "8MiB") as pool:
+        pool["a"] = np.arange(3)
+    assert remanent.restore(os.fsdecode(path))["a"].size == 3

@@ -1,0 +1,146 @@
+"""Every type of NumPy that has a fixed size comes back as it was; the others are refused."""
+
+import numpy as np
+import pytest
+
+import remanent
+
+RNG = np.random.default_rng(5)
+
+NUMBERS = ["?", "b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "e", "f", "d", "g", "F", "D", "G", ">i4", ">f8", ">c16"]
+
+NESTED = np.dtype(
+    {
+        "names": ["when", "grid", "inner", "größe"],
+        "formats": ["M8[25s]", (">i2", (2, 3)), [("x", "f4"), ("y", "S3")], "U2"],
+        "offsets": [0, 8, 24, 40],
+        "itemsize": 56,
+    }
+)
+
+
+def noise(dtype, shape):
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape)) * dtype.itemsize
+    if dtype.kind == "b":
+        return RNG.integers(0, 2, shape).astype(bool)
+    if dtype.kind == "U":
+        return np.full(shape, "größe")[...].astype(dtype)
+    return np.frombuffer(RNG.bytes(count), np.uint8).view(dtype).reshape(shape)
+
+
+def same(got, wanted):
+    assert type(got) is np.ndarray
+    assert got.dtype == wanted.dtype
+    assert got.dtype.isalignedstruct == wanted.dtype.isalignedstruct
+    assert got.shape == wanted.shape
+    assert got.tobytes() == wanted.tobytes()
+
+
+def round_trip(path, arrays):
+    with remanent.create(path, "64MB") as pool:
+        pool.persist(arrays)
+        for mode in ("c", "r"):
+            for name, array in pool.restore(mode=mode).items():
+                same(array, arrays[name])
+    for mode in ("c", "r"):
+        restored = remanent.restore(path, mode=mode)
+        assert list(restored) == sorted(arrays)
+        for name, array in restored.items():
+            same(array, arrays[name])
+            assert array.flags.writeable == (mode == "c")
+    return restored
+
+
+def test_numbers(path):
+    arrays = {f"{code} {shape}": noise(code, shape) for code in NUMBERS for shape in [(), (7,), (3, 5), (30, 40, 50)]}
+    round_trip(path, arrays)
+
+
+def test_strings_and_plain_bytes(path):
+    dtypes = ["S1", "S7", "U1", "U9", ">U9", "V1", "V13"]
+    round_trip(path, {code: noise(code, (11, 2)) for code in dtypes})
+
+
+def test_items_without_a_size(path):
+    dtypes = {"void": np.dtype("V0"), "bytes": np.dtype("S0"), "text": np.dtype("U0"), "structure": np.dtype([])}
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist({name: np.ndarray((3, 2), dtype) for name, dtype in dtypes.items()})
+    for name, array in remanent.restore(path).items():
+        assert (array.dtype, array.shape) == (dtypes[name], (3, 2))
+
+
+def test_times(path):
+    units = ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "25ns"]
+    arrays = {f"{kind}{unit}": noise(f"{kind}[{unit}]", (4, 3)) for kind in ("M8", "m8", ">M8") for unit in units}
+    arrays["generic"] = np.array([1, "NaT"], "m8")
+    arrays["not a time"] = np.array(["NaT", "2026-01-01"], "M8[D]")
+    round_trip(path, arrays)
+
+
+def test_structures(path):
+    aligned = np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2")], align=True)
+    record = np.rec.array([(1, 2.5), (3, 4.5)], dtype=[("n", "i4"), ("v", "f8")])
+    arrays = {
+        "nested": noise(NESTED, (5, 4)),
+        "aligned": noise(aligned, (6,)),
+        "single": noise(NESTED, ()),
+        "of times": noise([("t", "m8[ns]")], (3,)),
+        "overlapping": noise(np.dtype({"names": ["a", "b"], "formats": ["i4", "u1"], "offsets": [0, 0]}), (3,)),
+    }
+    round_trip(path, arrays)
+    with remanent.open(path) as pool:
+        pool["record"] = record
+        same(pool["record"], record.view(np.ndarray))
+
+
+def test_placement_in_memory(path):
+    base = np.arange(2 * 300 * 401.0).reshape(2, 300, 401)
+    arrays = {
+        "fortran": np.asfortranarray(base),
+        "transposed": base.T,
+        "strided": base[:, ::3, 5:],
+        "reversed": base[::-1, :, ::-2],
+        "swapped": base.swapaxes(0, 1),
+        "broadcast": np.broadcast_to(np.arange(5), (4, 5)),
+        "empty": base[:, :0],
+        "empty fortran": np.empty((0, 3), order="F"),
+        "single": base[1, 2, 3],
+        "zero-d": np.array(3.5),
+        "read-only": np.frombuffer(b"12345678", "u2"),
+        "unaligned": np.frombuffer(b"x" * 41, np.uint8)[1:].view("f8"),
+    }
+    restored = round_trip(path, {name: np.asarray(array) for name, array in arrays.items()})
+    for name in ("fortran", "transposed"):
+        assert restored[name].flags.f_contiguous and not restored[name].flags.c_contiguous
+
+
+def test_what_has_no_fixed_size_is_refused_and_changes_nothing(path):
+    with remanent.create(path, "8MiB") as pool:
+        pool["kept"] = np.arange(3)
+        before = pool.info()
+        refused = [
+            np.array([None, "x"]),
+            np.array([(1, None)], dtype=[("a", "i4"), ("o", "O")]),
+            np.ma.array([1, 2], mask=[0, 1]),
+            [1, 2, 3],
+            "text",
+            None,
+        ]
+        if hasattr(np.dtypes, "StringDType"):
+            refused.append(np.array(["a", "bc"], np.dtypes.StringDType()))
+        for value in refused:
+            with pytest.raises(remanent.UnknownType) as caught:
+                pool.persist({"new": np.arange(4), "bad": value})
+            assert isinstance(caught.value, TypeError) and caught.value.code == "unknown-type"
+            with pytest.raises(TypeError), pool.transaction() as transaction:
+                transaction["bad"] = value
+        assert pool.info() == before
+
+
+def test_restored_arrays_are_aligned_for_vectors(path):
+    with remanent.create(path, "64MB") as pool:
+        for index in range(5):
+            pool.persist({f"{index}": np.arange(100_000 + index), f"small {index}": np.arange(3)})
+        for name, array in pool.restore(mode="r").items():
+            assert array.ctypes.data % 64 == 0, name

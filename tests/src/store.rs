@@ -1,0 +1,263 @@
+//! The store under crashes: several objects at once, replacement, removal, reclaim, restarts.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use crash::{Protocol, Sim};
+use pmem::{MIN_FILE_BYTES, Media, OpenMode, PartOptions};
+use store::{Checksums, Error, Object, ObjectView, PersistOptions, Store};
+
+/// A name that recovery writes and the model ignores.
+const PROBE: &str = "probe";
+
+/// One step of a workload.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Persists objects, all at once: name, first number and how many.
+    Persist(Vec<(&'static str, u32, usize)>),
+    /// Removes one and persists another at once.
+    Replace(&'static str, (&'static str, u32, usize)),
+    /// Removes a name.
+    Remove(&'static str),
+    /// Frees what nobody needs.
+    Gc,
+    /// Holds a view of a name from here on, so that its extent must stay.
+    View(&'static str),
+    /// Lets all views go.
+    DropViews,
+    /// Closes the store in order and opens it again.
+    Reopen,
+    /// Drops everything without closing, as `kill -9` does, and opens it again.
+    Kill,
+}
+
+/// A workload over one store. The model is a map from names to numbers.
+pub struct StoreSteps {
+    /// Operation 1 is the creation; step i is operation i + 2.
+    pub steps: Vec<Step>,
+}
+
+type Model = BTreeMap<String, Vec<u32>>;
+
+fn path() -> &'static Path {
+    Path::new("/pools/store")
+}
+
+fn numbers(first: u32, len: usize) -> Vec<u32> {
+    (0..len as u32).map(|index| first.wrapping_mul(0x9e37_79b9).rotate_left(index % 32) ^ index).collect()
+}
+
+fn open(sim: &Sim, mode: OpenMode) -> Result<Store<Sim>, Error> {
+    Store::open(sim.clone(), path(), mode)
+}
+
+fn summed() -> PersistOptions<'static> {
+    PersistOptions { checksums: Checksums::Crc32c, ..PersistOptions::default() }
+}
+
+/// A writer and the views that it gave out, with what they showed at first.
+struct Life {
+    store: Store<Sim>,
+    views: Vec<(ObjectView<Sim>, Vec<u32>)>,
+}
+
+impl StoreSteps {
+    /// Everything a store does, in one short life.
+    pub fn everything() -> StoreSteps {
+        StoreSteps {
+            steps: vec![
+                Step::Persist(vec![("a", 1, 20), ("b", 2, 40)]),
+                Step::View("a"),
+                Step::Persist(vec![("a", 3, 20), ("c", 4, 0)]),
+                Step::Gc,
+                Step::Remove("b"),
+                Step::Kill,
+                Step::Persist(vec![("d", 5, 33), ("b", 6, 7)]),
+                Step::View("b"),
+                Step::Replace("b", ("a", 7, 50)),
+                Step::Reopen,
+                Step::DropViews,
+                Step::Gc,
+                Step::Persist(vec![("b", 8, 20), ("a", 9, 20), ("e", 10, 1)]),
+                Step::Kill,
+                Step::Gc,
+                Step::Remove("d"),
+            ],
+        }
+    }
+
+    /// A random life.
+    pub fn random(seed: u64, steps: usize) -> StoreSteps {
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut live: Vec<&'static str> = Vec::new();
+        let mut next = 0;
+        let steps = (0..steps)
+            .map(|_| match rng.u32(..20) {
+                0 => Step::Kill,
+                1 => Step::Reopen,
+                2 | 3 => Step::Gc,
+                4 => Step::DropViews,
+                5 | 6 if !live.is_empty() => Step::View(live[rng.usize(..live.len())]),
+                7..=9 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
+                _ => {
+                    let mut names = NAMES;
+                    rng.shuffle(&mut names);
+                    let puts = names[..rng.usize(1..4)].iter().map(|&name| {
+                        next += 1;
+                        (name, next, rng.usize(..100))
+                    });
+                    let puts: Vec<_> = puts.collect();
+                    live.extend(puts.iter().map(|put| put.0));
+                    live.sort_unstable();
+                    live.dedup();
+                    Step::Persist(puts)
+                }
+            })
+            .collect();
+        StoreSteps { steps }
+    }
+
+    /// The model after so many operations; operation 1 is the creation.
+    fn model(&self, operations: usize) -> Model {
+        let mut model = Model::new();
+        for step in self.steps.iter().take(operations.saturating_sub(1)) {
+            match step {
+                Step::Persist(puts) => {
+                    model.extend(puts.iter().map(|&(name, first, len)| (name.to_owned(), numbers(first, len))));
+                }
+                Step::Replace(gone, (name, first, len)) => {
+                    model.remove(*gone);
+                    model.insert((*name).to_owned(), numbers(*first, *len));
+                }
+                Step::Remove(name) => drop(model.remove(*name)),
+                Step::Gc | Step::View(_) | Step::DropViews | Step::Reopen | Step::Kill => {}
+            }
+        }
+        model
+    }
+
+    fn perform(sim: &Sim, mut life: Life, step: &Step) -> Result<Life, Error> {
+        match step {
+            Step::Persist(puts) => persist(&life.store, None, puts)?,
+            Step::Replace(gone, put) => persist(&life.store, Some(gone), &[*put])?,
+            Step::Remove(name) => drop(life.store.remove(name)?),
+            Step::Gc => drop(life.store.gc()?),
+            Step::View(name) => {
+                let view = life.store.get(name)?;
+                let shown = view.to_vec()?;
+                life.views.push((view, shown));
+            }
+            Step::DropViews => life.views.clear(),
+            Step::Reopen => {
+                life.store.close()?;
+                life.store = open(sim, OpenMode::Writer)?;
+            }
+            Step::Kill => {
+                sim.kill();
+                drop(life);
+                life = Life { store: open(sim, OpenMode::Writer)?, views: Vec::new() };
+            }
+        }
+        for (view, shown) in &life.views {
+            assert_eq!(&view.to_vec::<u32>()?, shown, "a view of {:?} changed", view.name());
+        }
+        Ok(life)
+    }
+
+    /// How many operations explain what the store holds.
+    fn explain(&self, store: &Store<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
+        let text = |e: Error| format!("{e} [{}]", e.code().name());
+        let mut found = Model::new();
+        for view in store.get_every().map_err(text)? {
+            if view.name() != PROBE {
+                view.verify().map_err(text)?;
+                found.insert(view.name().to_owned(), view.to_vec().map_err(text)?);
+            }
+        }
+        // Several operations may leave the same contents; the newest allowed one is as good as any.
+        let (start, end) = (*allowed.start(), *allowed.end());
+        (start.max(1)..=end)
+            .rev()
+            .find(|&operations| self.model(operations) == found)
+            .ok_or_else(|| format!("the names {:?} fit no allowed state", found.keys().collect::<Vec<_>>()))
+    }
+}
+
+fn persist(store: &Store<Sim>, gone: Option<&str>, puts: &[(&str, u32, usize)]) -> Result<(), Error> {
+    let arrays: Vec<Vec<u32>> = puts.iter().map(|&(_, first, len)| numbers(first, len)).collect();
+    let mut transaction = store.transaction();
+    if let Some(gone) = gone {
+        transaction.remove(gone);
+    }
+    for ((name, _, len), array) in puts.iter().zip(&arrays) {
+        transaction.put(name, Object::array(array, &[*len as u64])?);
+    }
+    transaction.commit(&summed()).map(drop)
+}
+
+/// After gc nothing is neither free nor used. What is left is the log: a segment and a spare of 64 KiB each.
+fn check_space(store: &Store<Sim>) -> Result<(), String> {
+    let text = |e: Error| e.to_string();
+    store.gc().map_err(text)?;
+    let used_bytes: u64 = store.ls().map_err(text)?.iter().map(|object| object.extent_bytes).sum();
+    let info = store.info();
+    let left = info.total_bytes - (2 << 20) - info.free_bytes - info.retired_bytes - used_bytes;
+    if left != 128 << 10 || info.retired_bytes != 0 {
+        return Err(format!("{left} bytes are neither free nor used, {} are retired", info.retired_bytes));
+    }
+    Ok(())
+}
+
+impl Protocol for StoreSteps {
+    fn workload(&self, sim: &Sim) {
+        let options = PartOptions::single(MIN_FILE_BYTES);
+        sim.started(1);
+        let store = Store::create(sim.clone(), path(), &options).expect("a new store");
+        let mut life = Life { store, views: Vec::new() };
+        sim.acknowledged(1);
+        for (operation, step) in (2..).zip(&self.steps) {
+            sim.started(operation);
+            life = Self::perform(sim, life, step).unwrap_or_else(|e| panic!("{step:?}: {e}"));
+            sim.acknowledged(operation);
+        }
+        life.store.close().expect("no fault is injected");
+    }
+
+    fn recover(&self, sim: &Sim, allowed: RangeInclusive<usize>) -> Result<usize, String> {
+        let text = |e: Error| format!("{e} [{}]", e.code().name());
+        if *allowed.start() == 0 && !sim.exists(path()).map_err(|e| e.to_string())? {
+            return Ok(0);
+        }
+        let reader = open(sim, OpenMode::Reader).map_err(text)?;
+        let seen = self.explain(&reader, &allowed)?;
+        sim.observed(seen);
+        drop(reader);
+        let store = open(sim, OpenMode::Writer).map_err(text)?;
+        let state = self.explain(&store, &allowed)?;
+        sim.observed(state);
+        if seen != state && self.model(seen) != self.model(state) {
+            return Err(format!("a reader saw state {seen}, the writer after it {state}"));
+        }
+        check_space(&store)?;
+        // Recovered again, after a kill: the same. Then it is written to, and opened once more.
+        sim.kill();
+        drop(store);
+        let store = open(sim, OpenMode::Writer).map_err(text)?;
+        self.explain(&store, &(state..=state))?;
+        persist(&store, None, &[(PROBE, 1, 5)]).map_err(text)?;
+        store.close().map_err(text)?;
+        let store = open(sim, OpenMode::Writer).map_err(text)?;
+        self.explain(&store, &(state..=state))?;
+        let probe = store.get(PROBE).and_then(|view| view.to_vec::<u32>()).map_err(text)?;
+        if probe != numbers(1, 5) {
+            return Err("what recovery wrote is not there".into());
+        }
+        Ok(state)
+    }
+
+    fn same(&self, a: usize, b: usize) -> bool {
+        a > 0 && b > 0 && self.model(a) == self.model(b)
+    }
+}
