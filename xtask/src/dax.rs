@@ -38,6 +38,8 @@ use site::Site;
 const CUTS: usize = 3;
 /// In the deep lane, one boot of so many is cut before it acknowledges anything.
 const EARLY_EVERY: u64 = 4;
+/// Then it begins again with new devices: a pool that is full of old pages has little to lose.
+const BOOTS_A_CHAIN: u64 = 12;
 /// Programs that the lane calls, each with a word that makes it explain itself.
 const TOOLS: [(&str, &str); 6] = [
     ("qemu-system-x86_64", "--version"),
@@ -73,25 +75,37 @@ pub(crate) fn cut_for(workspace: &Workspace, budget: Duration, seed: u64) -> Sli
         Ok(site) => site,
         Err(outcome) => return (outcome, Map::new()),
     };
-    let mut boots = 0;
-    let result = chained(&site, seed, |chain| {
-        while start.elapsed() < budget || sums.cuts == 0 {
-            boots += 1;
-            if boots % EARLY_EVERY == 0 {
-                sums.early_cuts += 1;
-                sums.add(chain.cut_early()?);
-            } else {
-                sums.add(chain.cut()?);
-            }
-        }
-        Ok(())
-    });
-    let result = result.map(|last| sums.add(last));
+    let mut result = Ok(());
+    while result.is_ok() && (start.elapsed() < budget || sums.cuts == 0) {
+        // Every chain has a seed of its own, and no two slices share one.
+        let seed = seed << 16 | sums.chains;
+        sums.chains += 1;
+        result = cut_chain(&site, seed, &mut sums, || start.elapsed() >= budget);
+    }
     let outcome = match result {
         Ok(()) => Outcome::Done(Counts::ONE_PASSED),
         Err(reason) => failed(reason),
     };
     (outcome, sums.counters())
+}
+
+fn cut_chain(site: &Site, seed: u64, sums: &mut Sums, is_over: impl Fn() -> bool) -> Result<(), String> {
+    let last = chained(site, seed, |chain| {
+        for boot in 1..=BOOTS_A_CHAIN {
+            if boot % EARLY_EVERY == 0 {
+                sums.early_cuts += 1;
+                sums.add(chain.cut_early()?);
+            } else {
+                sums.add(chain.cut()?);
+            }
+            if is_over() {
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    sums.add(last);
+    Ok(())
 }
 
 fn cut_some(site: &Site, seed: u64) -> Result<(), String> {
@@ -126,6 +140,8 @@ fn chained(
 /// What the cuts of a slice add up to.
 #[derive(Default)]
 struct Sums {
+    /// Pools that were made anew.
+    chains: u64,
     /// Cuts with acknowledgements, judged by the boot after them.
     cuts: u64,
     /// Cuts between power-on and the first acknowledgements.
@@ -147,6 +163,7 @@ impl Sums {
 
     fn counters(&self) -> Map<String, Value> {
         let counters = json!({
+            "chains": self.chains,
             "cuts": self.cuts,
             "early_cuts": self.early_cuts,
             "acknowledged": self.acknowledged,

@@ -21,6 +21,9 @@ pub(crate) fn run(report: &mut Report, seed: u64, boot: u64, control: Option<u64
 }
 
 fn run_until_cut(report: &mut Report, seed: u64, boot: u64, control: Option<u64>) -> Result<(), String> {
+    // With huge pages a file system enters 512 pages at once as written. Both must hold, and small ones lose more.
+    let small_pages = boot.is_multiple_of(2);
+    rustix::thread::disable_transparent_huge_pages(small_pages).map_err(|error| error.to_string())?;
     let mut run = Run::start(Mapped::new(), Path::new("/first/pool"), seed, boot)?;
     let control_left = control.map_or(0, control::left_of);
     report.line(&format!("found {} {control_left}", run.steps()));

@@ -12,13 +12,14 @@ use fastrand::Rng;
 use pmem::{Error, Layout, Media, OpenMode, PartOptions, Pending, Pool, RedoBatch, RegionSpec, Touch};
 
 const LAYOUT: Layout = Layout { name: "powercut", version: 1 };
-const FILE_BYTES: u64 = 8 << 20;
-const GROWTH_BYTES: u64 = 4 << 20;
+const FILE_BYTES: u64 = 16 << 20;
+const GROWTH_BYTES: u64 = 8 << 20;
 const MOST_PARTS: usize = 4;
 const CLOCK: &str = "clock";
 const CLOCK_KIND: u32 = 2;
 const CONTENT_KIND: u32 = 1;
-const NAMES: u64 = 24;
+/// So many that new space is taken for a long time: what a mapping without MAP_SYNC loses are pages touched just now.
+const NAMES: u64 = 1000;
 
 /// A step's edits: the length of the new content, or none for a name that is removed.
 type Edits = BTreeMap<u64, Option<usize>>;
@@ -177,7 +178,7 @@ impl<M: Media> Run<M> {
 }
 
 fn text(name: u64) -> String {
-    format!("name {name:02}")
+    format!("name {name:03}")
 }
 
 /// Every argument changes every bit (the finalizer of SplitMix64).
