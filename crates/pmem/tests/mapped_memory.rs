@@ -318,7 +318,10 @@ fn prefault_populates_everything_and_changes_nothing() {
         let mut found = vec![0; 4096];
         map.load_bytes(70 * MIB, &mut found);
         assert_eq!(found, content);
-        assert!(resident_bytes(&map) >= 150 * MIB, "every page is mapped in this process");
+        // The kernel may take a page-cached file's pages back at any time, and does when memory is short.
+        if fixture.files[0].backing().granularity == Granularity::CacheLine {
+            assert!(resident_bytes(&map) >= 150 * MIB, "every page is mapped in this process");
+        }
     }
 }
 
