@@ -10,7 +10,7 @@
 //! | `site` | the folder that holds all of these for one run |
 //! | `machine` | one run of QEMU and its end |
 //! | `scenes` | checks in a guest, a machine for each kind of platform |
-//! | `powercut` | a pool through a chain of power cuts, with the control that must lose |
+//! | `powercut` | a store through a chain of power cuts, with the control that must lose |
 
 mod images;
 mod initramfs;
@@ -38,7 +38,7 @@ use site::Site;
 const CUTS: usize = 3;
 /// In the deep lane, one boot of so many is cut before it acknowledges anything.
 const EARLY_EVERY: u64 = 4;
-/// Then it begins again with new devices: a pool that is full of old pages has little to lose.
+/// Then it begins again with new devices: a store that is full of old pages has little to lose.
 const BOOTS_A_CHAIN: u64 = 12;
 /// Programs that the lane calls, each with a word that makes it explain itself.
 const TOOLS: [(&str, &str); 6] = [
@@ -140,7 +140,7 @@ fn chained(
 /// What the cuts of a slice add up to.
 #[derive(Default)]
 struct Sums {
-    /// Pools that were made anew.
+    /// Stores that were made anew.
     chains: u64,
     /// Cuts with acknowledgements, judged by the boot after them.
     cuts: u64,

@@ -5,8 +5,7 @@
 //! | `plan N` | N results follow |
 //! | `pass NAME` | a check, or a test program, passed |
 //! | `fail NAME: REASON` | it did not |
-//! | `note TEXT` | a figure to show |
-//! | `found STEPS CONTROL` | after a boot: the last step that the pool has, the records that the control has |
+//! //! | `found STEPS CONTROL` | after a boot: the last step that the store has, the records that the control has |
 //! | `ack STEPS CONTROL` | both were told to be durable up to here |
 //! | `end` | the scene is over, nothing is left out |
 

@@ -1,30 +1,27 @@
-//! What a pool goes through under power cuts, and how it is compared afterwards.
+//! What a store goes through under power cuts, and how it is compared afterwards.
 //!
 //! Step n of a seed is always the same set of edits, whatever happened before it: several names change at once, some
-//! are removed, and now and then the log is rewritten, the pool is closed and opened again, or it grows. The pool
-//! says itself which step it has, in the description of the name `clock`, which every step sets; so the model only
-//! replays the seed. It shares no code with the pool.
+//! are removed, and now and then the log is rewritten, the store is closed and opened again, or it grows. The store
+//! says itself which step it has, in the object `clock`, which every step sets; so the model only replays the seed. It
+//! shares no code with the store.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
-use pmem::{Error, Layout, Media, OpenMode, PartOptions, Pending, Pool, RedoBatch, RegionSpec, Touch};
+use store::{Error, Media, Object, OpenMode, PartOptions, PersistOptions, Store};
 
-const LAYOUT: Layout = Layout { name: "powercut", version: 1 };
 const FILE_BYTES: u64 = 16 << 20;
 const GROWTH_BYTES: u64 = 8 << 20;
 const MOST_PARTS: usize = 4;
 const CLOCK: &str = "clock";
-const CLOCK_KIND: u32 = 2;
-const CONTENT_KIND: u32 = 1;
 /// So many that new space is taken for a long time: what a mapping without MAP_SYNC loses are pages touched just now.
 const NAMES: u64 = 1000;
 
 /// A step's edits: the length of the new content, or none for a name that is removed.
 type Edits = BTreeMap<u64, Option<usize>>;
 
-/// What happens to the pool before a step.
+/// What happens to the store before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Upkeep {
     Nothing,
@@ -81,56 +78,55 @@ impl Model {
     }
 }
 
-/// Who set a name: the description of every name.
+/// Who set a name: the first bytes of every object. A step that a cut interrupted is done again by the next boot, with
+/// other content.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Meta {
+struct Stamp {
     step: u64,
-    /// A step that a cut interrupted is done again by the next boot, with other content.
     boot: u64,
-    len_bytes: u64,
 }
 
-impl Meta {
+impl Stamp {
     fn encode(self) -> Vec<u8> {
-        [self.step, self.boot, self.len_bytes].iter().flat_map(|word| word.to_le_bytes()).collect()
+        [self.step, self.boot].iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    fn decode(bytes: &[u8]) -> Option<Meta> {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let &[step, boot, len_bytes] = words else { return None };
-        let word = |bytes: [u8; 8]| u64::from_le_bytes(bytes);
-        rest.is_empty().then(|| Meta { step: word(step), boot: word(boot), len_bytes: word(len_bytes) })
+    fn decode(object: &[u8]) -> Option<Stamp> {
+        let (words, _) = object.as_chunks::<8>();
+        let (step, boot) = (u64::from_le_bytes(*words.first()?), u64::from_le_bytes(*words.get(1)?));
+        Some(Stamp { step, boot })
     }
 }
 
-/// A pool that goes through the steps.
+/// A store that goes through the steps.
 pub(crate) struct Run<M: Media> {
     media: M,
+    path: PathBuf,
     boot: u64,
     model: Model,
     /// There but for the moment between closing and opening.
-    pool: Option<Pool<M>>,
+    store: Option<Store<M>>,
 }
 
 impl<M: Media> Run<M> {
-    /// Makes the pool in the first boot and opens it in later ones; then every byte is compared.
+    /// Makes the store in the first boot and opens it in later ones; then every byte is compared.
     pub(crate) fn start(media: M, path: &Path, seed: u64, boot: u64) -> Result<Run<M>, String> {
-        let pool = match boot {
-            0 => Pool::create(media.clone(), path, LAYOUT, &PartOptions::single(FILE_BYTES)),
-            _ => Pool::open(media.clone(), path, Some(LAYOUT), OpenMode::Writer),
+        let store = match boot {
+            0 => Store::create(media.clone(), path, &PartOptions::single(FILE_BYTES)),
+            _ => Store::open(media.clone(), path, OpenMode::Writer),
         };
-        let pool = pool.map_err(|error| format!("the pool cannot be had: {error}"))?;
-        let model = Model::after(seed, steps_of(&pool)?);
-        compare(&pool, &model)?;
-        Ok(Run { media, boot, model, pool: Some(pool) })
+        let store = store.map_err(|error| format!("the store cannot be had: {error}"))?;
+        let model = Model::after(seed, steps_of(&store)?);
+        compare(&store, &model)?;
+        Ok(Run { media, path: path.to_owned(), boot, model, store: Some(store) })
     }
 
     pub(crate) fn steps(&self) -> u64 {
         self.model.steps
     }
 
-    fn pool(&self) -> &Pool<M> {
-        self.pool.as_ref().expect("the pool could be opened again")
+    fn store(&self) -> &Store<M> {
+        self.store.as_ref().expect("the store could be opened again")
     }
 
     /// Does the next step. When this returns, the step is acknowledged.
@@ -138,42 +134,29 @@ impl<M: Media> Run<M> {
         let (upkeep, edits) = self.model.advance();
         match upkeep {
             Upkeep::Nothing => {}
-            Upkeep::Compact => self.pool().compact()?,
-            Upkeep::Grow if self.pool().info().parts.len() < MOST_PARTS => {
-                self.pool().grow(None, &PartOptions::single(GROWTH_BYTES))?;
+            Upkeep::Compact => self.store().pool().compact()?,
+            Upkeep::Grow if self.store().info().parts.len() < MOST_PARTS => {
+                self.store().grow(None, &PartOptions::single(GROWTH_BYTES))?;
             }
             Upkeep::Grow => {}
-            Upkeep::Reopen => self.reopen()?,
-        }
-        let mut batch = RedoBatch::new();
-        let clock = Meta { step: self.model.steps, boot: self.boot, len_bytes: 0 };
-        batch.put(CLOCK, RegionSpec { kind: CLOCK_KIND, meta: clock.encode(), ..RegionSpec::default() });
-        for (name, len) in edits {
-            match len {
-                Some(len) => _ = batch.put(&text(name), self.filled(name, len)?),
-                None => _ = batch.remove(&text(name)),
+            Upkeep::Reopen => {
+                self.store.take().map_or(Ok(()), Store::close)?;
+                self.store = Some(Store::open(self.media.clone(), &self.path, OpenMode::Writer)?);
             }
         }
-        self.pool().commit(batch).map(drop)
-    }
-
-    fn reopen(&mut self) -> Result<(), Error> {
-        let path = self.pool().set().path().to_owned();
-        self.pool.take().map_or(Ok(()), Pool::close)?;
-        self.pool = Some(Pool::open(self.media.clone(), &path, Some(LAYOUT), OpenMode::Writer)?);
-        Ok(())
-    }
-
-    /// Space with durable content for a name.
-    fn filled(&self, name: u64, len: usize) -> Result<RegionSpec, Error> {
-        let meta = Meta { step: self.model.steps, boot: self.boot, len_bytes: len as u64 };
-        let reservation = self.pool().reserve(meta.len_bytes)?;
-        let at = reservation.extent().offset;
-        self.pool().set().guard(at, meta.len_bytes, Touch::Store)?;
-        let mut pending = Pending::new();
-        self.pool().set().nt_copy(&mut pending, at, &content(self.model.seed, name, meta));
-        self.pool().set().fence(&mut pending)?;
-        Ok(RegionSpec { kind: CONTENT_KIND, meta: meta.encode(), add: vec![reservation], ..RegionSpec::default() })
+        let stamp = Stamp { step: self.model.steps, boot: self.boot };
+        let (seed, clock) = (self.model.seed, stamp.encode());
+        let objects: Vec<(u64, Option<Vec<u8>>)> =
+            edits.into_iter().map(|(name, len)| (name, len.map(|len| content(seed, name, stamp, len)))).collect();
+        let mut transaction = self.store().transaction();
+        transaction.put(CLOCK, Object::bytes(&clock));
+        for (name, object) in &objects {
+            match object {
+                Some(bytes) => transaction.put(&text(*name), Object::bytes(bytes)),
+                None => transaction.remove(&text(*name)),
+            };
+        }
+        transaction.commit(&PersistOptions::default()).map(drop)
     }
 }
 
@@ -191,43 +174,45 @@ fn mix(seed: u64, step: u64, boot: u64, name: u64) -> u64 {
     })
 }
 
-fn content(seed: u64, name: u64, meta: Meta) -> Vec<u8> {
-    let mut bytes = vec![0; meta.len_bytes as usize];
-    Rng::with_seed(mix(seed, meta.step, meta.boot, name)).fill(&mut bytes);
-    bytes
+/// The stamp, and bytes that nothing else has.
+fn content(seed: u64, name: u64, stamp: Stamp, len: usize) -> Vec<u8> {
+    let mut object = stamp.encode();
+    let head = object.len();
+    object.resize(head + len, 0);
+    Rng::with_seed(mix(seed, stamp.step, stamp.boot, name)).fill(&mut object[head..]);
+    object
 }
 
-/// The last step that the pool has.
-fn steps_of<M: Media>(pool: &Pool<M>) -> Result<u64, String> {
-    match pool.region(CLOCK) {
-        Ok(region) => Meta::decode(&region.info().meta).map(|meta| meta.step).ok_or("the clock is damaged".into()),
-        Err(Error::NoSuchName { .. }) => Ok(0),
-        Err(error) => Err(error.to_string()),
+/// The last step that the store has.
+fn steps_of<M: Media>(store: &Store<M>) -> Result<u64, String> {
+    if !store.contains(CLOCK).map_err(|error| error.to_string())? {
+        return Ok(0);
     }
+    let clock = store.get(CLOCK).and_then(|view| view.to_bytes()).map_err(|error| error.to_string())?;
+    Stamp::decode(&clock).map(|stamp| stamp.step).ok_or_else(|| "the clock is damaged".to_owned())
 }
 
-/// The pool has the names of the model, each whole, and all names of one step from the same boot.
-fn compare<M: Media>(pool: &Pool<M>, model: &Model) -> Result<(), String> {
-    let regions = pool.regions("name ").map_err(|error| error.to_string())?;
-    let found: Vec<&str> = regions.iter().map(|region| region.name()).collect();
+/// The store has the names of the model, each whole, and all names of one step from the same boot.
+fn compare<M: Media>(store: &Store<M>, model: &Model) -> Result<(), String> {
+    let views = store.get_every().map_err(|error| error.to_string())?;
+    let views: Vec<_> = views.iter().filter(|view| view.name() != CLOCK).collect();
+    let found: Vec<&str> = views.iter().map(|view| view.name()).collect();
     let expected: Vec<String> = model.names.keys().map(|&name| text(name)).collect();
     if found != expected {
         return Err(format!("after step {} the names are {found:?}, not {expected:?}", model.steps));
     }
     let mut boots = BTreeMap::new();
-    for (region, (&name, &(step, len))) in regions.iter().zip(&model.names) {
-        let meta = Meta::decode(&region.info().meta).ok_or_else(|| format!("{}: damaged meta", region.name()))?;
-        if (meta.step, meta.len_bytes) != (step, len as u64) {
-            return Err(format!("{} is {meta:?}, not of step {step} with {len} bytes", region.name()));
+    for (view, (&name, &(step, len))) in views.iter().zip(&model.names) {
+        let bytes = view.to_bytes().map_err(|error| error.to_string())?;
+        let stamp = Stamp::decode(&bytes).ok_or_else(|| format!("{} is too short", view.name()))?;
+        if stamp.step != step {
+            return Err(format!("{} is of step {}, not of step {step}", view.name(), stamp.step));
         }
-        if *boots.entry(step).or_insert(meta.boot) != meta.boot {
+        if *boots.entry(step).or_insert(stamp.boot) != stamp.boot {
             return Err(format!("step {step} is torn: its names come from different boots"));
         }
-        region.guard().map_err(|error| error.to_string())?;
-        let mut bytes = vec![0; len];
-        region.load_bytes(0, 0, &mut bytes);
-        if bytes != content(model.seed, name, meta) {
-            return Err(format!("{} of step {step} is torn", region.name()));
+        if bytes != content(model.seed, name, stamp, len) {
+            return Err(format!("{} of step {step} is torn", view.name()));
         }
     }
     Ok(())
@@ -243,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_found_as_it_was_left_however_often_it_is_opened() {
+    fn a_store_is_found_as_it_was_left_however_often_it_is_opened() {
         let media = Heap::new();
         for boot in 0..6 {
             let mut run = run(&media, boot).unwrap();
@@ -252,7 +237,7 @@ mod tests {
                 run.step().unwrap();
             }
         }
-        assert!(run(&media, 6).unwrap().pool().info().parts.len() > 1, "the pool grows within 600 steps");
+        assert!(run(&media, 6).unwrap().store().info().parts.len() > 1, "the store grows within 600 steps");
     }
 
     #[test]
@@ -262,23 +247,22 @@ mod tests {
         for _ in 0..50 {
             run.step().unwrap();
         }
-        compare(run.pool(), &run.model).unwrap();
+        compare(run.store(), &run.model).unwrap();
         let other_seed = Model::after(8, 50);
-        compare(run.pool(), &other_seed).unwrap_err();
-        compare(run.pool(), &Model::after(7, 49)).unwrap_err();
+        compare(run.store(), &other_seed).unwrap_err();
+        compare(run.store(), &Model::after(7, 49)).unwrap_err();
 
-        let region = run.pool().regions("name ").unwrap().pop().unwrap();
-        let at = region.info().extents[0].offset;
+        let pool = run.store().pool();
+        let region = pool.regions("name ").unwrap().pop().unwrap();
+        let last = region.info().extents[0].offset.plus(16);
         let mut byte = [0];
-        run.pool().set().load_bytes(at, &mut byte);
-        run.pool().set().store_bytes(at, &[byte[0] ^ 1]);
-        assert!(compare(run.pool(), &run.model).unwrap_err().contains("torn"));
-        run.pool().set().store_bytes(at, &byte);
-        compare(run.pool(), &run.model).unwrap();
+        pool.set().load_bytes(last, &mut byte);
+        pool.set().store_bytes(last, &[byte[0] ^ 1]);
+        assert!(compare(run.store(), &run.model).unwrap_err().contains("torn"));
+        pool.set().store_bytes(last, &byte);
+        compare(run.store(), &run.model).unwrap();
 
-        let mut batch = RedoBatch::new();
-        batch.remove(region.name());
-        run.pool().commit(batch).unwrap();
-        compare(run.pool(), &run.model).unwrap_err();
+        run.store().remove(region.name()).unwrap();
+        compare(run.store(), &run.model).unwrap_err();
     }
 }

@@ -1,8 +1,8 @@
 //! Power cuts: the guest says what it has acknowledged, QEMU is killed, and the next boot says what is left.
 //!
-//! One pool goes through a chain of cuts, each at a random moment after at least one acknowledgement; beside it each
+//! One store goes through a chain of cuts, each at a random moment after at least one acknowledgement; beside it each
 //! boot writes a negative control of its own. What must hold at every boot:
-//! 1. The pool opens, and every name has the content of the step that the pool says it has; the guest compares.
+//! 1. The store opens, and every name has the content of the step that the store says it has; the guest compares.
 //! 2. That step is the last acknowledged one, or the one after it, which was under way.
 //! 3. The control of the boot before has lost acknowledged records. If it has not, the cut proves nothing and fails.
 //!
@@ -22,7 +22,7 @@ const FILES: [(&str, &str); 2] = [("cut-first.img", "first"), ("cut-second.img",
 const MOST_ACKS: u64 = 500;
 const MOST_DELAY: Duration = Duration::from_millis(30);
 
-/// A chain of cuts of one pool.
+/// A chain of cuts of one store.
 pub(super) struct Chain<'a> {
     site: &'a Site<'a>,
     random: Random,
@@ -136,7 +136,7 @@ impl fmt::Display for Cut {
 struct Judge {
     seed: u64,
     boot: u64,
-    /// The step that the pool must have.
+    /// The step that the store must have.
     steps: u64,
     /// Acknowledgements that no boot has confirmed yet.
     acknowledged: u64,
@@ -163,7 +163,7 @@ impl Judge {
 
     fn compare(&mut self, found: u64, control_left: u64) -> Result<Option<Cut>, String> {
         if found < self.steps {
-            return Err(format!("step {} was acknowledged, and the pool has only {found}", self.steps));
+            return Err(format!("step {} was acknowledged, and the store has only {found}", self.steps));
         }
         if found > self.steps + 1 {
             return Err(format!("step {found} is there, and {} was the last acknowledged one", self.steps));
