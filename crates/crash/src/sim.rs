@@ -302,6 +302,10 @@ impl Media for Sim {
     fn process_id(&self) -> u32 {
         self.lock().process
     }
+
+    fn unix_time_s(&self) -> u64 {
+        0
+    }
 }
 
 impl MediaFile for SimFile {

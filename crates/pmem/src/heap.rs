@@ -199,6 +199,10 @@ impl Media for Heap {
     fn process_id(&self) -> u32 {
         1
     }
+
+    fn unix_time_s(&self) -> u64 {
+        0
+    }
 }
 
 impl MediaFile for HeapFile {

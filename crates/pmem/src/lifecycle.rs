@@ -202,7 +202,6 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
             return Err(Error::AlreadyExists { path: path.to_path_buf() });
         }
     }
-    let created_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let superblock = Superblock {
         version: FORMAT_VERSION,
         compatible: 0,
@@ -217,7 +216,7 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
         layout_version: part.layout_version,
         state: PartState::Clean,
         clean_tail: 1,
-        created_s,
+        created_s: media.unix_time_s(),
         layout: part.layout.to_owned(),
         next: None,
         member_names: options.more_files.iter().map(|file| stored_name(pool, file)).collect(),

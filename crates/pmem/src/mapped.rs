@@ -180,6 +180,10 @@ impl Media for Mapped {
     fn process_id(&self) -> u32 {
         std::process::id()
     }
+
+    fn unix_time_s(&self) -> u64 {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
 }
 
 /// The directory that holds `path`'s entry.

@@ -137,6 +137,10 @@ pub trait Media: Clone + Send + Sync + 'static {
 
     /// Identity of the calling process; a pool compares it to notice a fork.
     fn process_id(&self) -> u32;
+
+    /// Seconds since 1970-01-01 UTC, for the date of a new pool. What is simulated has a clock that stands still, so
+    /// that it comes out the same every time.
+    fn unix_time_s(&self) -> u64;
 }
 
 /// An open file.

@@ -119,6 +119,10 @@ impl<M: Media> Media for Modelled<M> {
     fn process_id(&self) -> u32 {
         self.inner.process_id()
     }
+
+    fn unix_time_s(&self) -> u64 {
+        self.inner.unix_time_s()
+    }
 }
 
 impl<F: MediaFile> MediaFile for ModelledFile<F> {
