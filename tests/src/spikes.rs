@@ -69,7 +69,7 @@ impl Protocol for KeyValueAppend {
         });
         let mut log = log.map_err(text)?;
         let mut pending = Pending::new();
-        log.flush_replayed(pool.set(), &mut pending);
+        log.resume(pool.set(), &mut pending);
         pool.set().fence(&mut pending).map_err(text)?;
         sim.observed(records + 1);
         // What comes after is numbered on and must be there when it was acknowledged.
@@ -149,5 +149,65 @@ impl Protocol for LogGenerations {
         sim.observed(total as usize + 1);
         Self::activate(&pool, &extents, generation + 1, total).map_err(text)?;
         Ok(total as usize + 1)
+    }
+}
+
+/// Records that differ in one word only. Recovery appends records of its own, which nobody counts: they are much like
+/// the one that was torn before them, and must not complete it.
+pub struct AlikeAppend {
+    /// How many are appended.
+    pub records: usize,
+}
+
+/// First number of the records that recovery appends.
+const UNCOUNTED: u64 = 1 << 32;
+
+fn alike(number: u64) -> Vec<u8> {
+    // Long enough to lie in two sectors, the first of which has the header and the number.
+    let words = std::iter::once(number).chain(std::iter::repeat_n(7, 59));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+impl Protocol for AlikeAppend {
+    fn workload(&self, sim: &Sim) {
+        let pool = create(sim, 1, 64 << 10).expect("a new pool");
+        sim.started(1);
+        sim.acknowledged(1);
+        let (extents, generation) = region(&pool).expect("it was committed");
+        let mut log = SelfCertifyingLog::start(Segment::new(extents[0], pool.uuid(), generation << 32, 1));
+        for record in 1..=self.records {
+            sim.started(record + 1);
+            log.append(pool.set(), &mut Pending::new(), 7, &alike(record as u64)).expect("no fault is injected");
+            sim.acknowledged(record + 1);
+        }
+    }
+
+    fn recover(&self, sim: &Sim, allowed: RangeInclusive<usize>) -> Result<usize, String> {
+        let text = |e: Error| e.to_string();
+        if *allowed.end() == 0 {
+            return Ok(0);
+        }
+        let pool = Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer).map_err(text)?;
+        let (extents, generation) = region(&pool).ok_or("the region is gone")?;
+        let segment = Segment::new(extents[0], pool.uuid(), generation << 32, 1);
+        let mut records = 0;
+        let log = SelfCertifyingLog::replay(pool.set(), segment, |batch| {
+            let counted = batch.payload == alike(records + 1);
+            records += u64::from(counted);
+            counted || batch.payload == alike(UNCOUNTED)
+        });
+        let mut log = log.map_err(text)?;
+        let mut pending = Pending::new();
+        log.resume(pool.set(), &mut pending);
+        pool.set().fence(&mut pending).map_err(text)?;
+        let state = records as usize + 1;
+        sim.observed(state);
+        log.append(pool.set(), &mut Pending::new(), 7, &alike(UNCOUNTED)).map_err(text)?;
+        Ok(state)
+    }
+
+    /// How the pool came into being is tested elsewhere.
+    fn same(&self, a: usize, b: usize) -> bool {
+        a.max(1) == b.max(1)
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) mutation: Option<Mutation>,
     /// Stores that a mutation holds back: thread, file, offset, bytes.
     delayed: Vec<(u16, FileId, u64, Vec<u8>)>,
+    /// Whether a range was synced since a store was held back.
+    synced: bool,
     locks: BTreeSet<HeldLock>,
     faults: Vec<Fault>,
     handles: u32,
@@ -105,6 +107,7 @@ impl Sim {
             sites: Sites::new(),
             mutation: None,
             delayed: Vec::new(),
+            synced: false,
             locks: BTreeSet::new(),
             faults: Vec::new(),
             handles: 0,
@@ -404,7 +407,13 @@ impl SimMap {
     }
 
     fn store(&self, offset_bytes: u64, from: &[u8], site: Site) {
-        let verdict = self.sim.lock().verdict(Call::Store, site);
+        let verdict = {
+            let mut state = self.sim.lock();
+            if std::mem::take(&mut state.synced) {
+                state.release_delayed();
+            }
+            state.verdict(Call::Store, site)
+        };
         self.pieces(offset_bytes, from.len() as u64, |state, file, at, range| match verdict {
             Verdict::Keep | Verdict::Drop => state.store(file, at, &from[range], false),
             Verdict::Delay => {
@@ -507,7 +516,8 @@ impl MediaMap for SimMap {
         self.pieces(offset_bytes, len_bytes, |state, file, offset_bytes, range| {
             state.trace.push(Event::Sync { file, offset_bytes, len_bytes: range.len() as u64 });
         });
-        self.sim.lock().release_delayed();
+        // A fence of page-cached files is several of these calls; what is late comes after the last of them.
+        self.sim.lock().synced = true;
         Ok(())
     }
 

@@ -108,7 +108,7 @@ impl Writer {
             cell.repair(set, &value, &mut pending)?;
         }
         root_cell(superblock.set).repair(set, &replayed.root_value, &mut pending)?;
-        replayed.log.flush_replayed(set, &mut pending);
+        replayed.log.resume(set, &mut pending);
         set.fence(&mut pending)?;
         Ok(Writer {
             log: replayed.log.clone(),

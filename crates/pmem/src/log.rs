@@ -13,6 +13,8 @@
 //!    does not check, with a valid one above it that says it was durable, is corruption and not a torn end.
 //! 3. The last batch that recovery finds may be visible without being durable (a killed process leaves its stores in
 //!    the cache), so recovery makes it durable before anything is built on it.
+//! 4. The header of a torn batch is wiped before anything is appended in its place: the next batch may well have the
+//!    same words where the torn one had none, and would complete it.
 
 use std::path::PathBuf;
 
@@ -146,6 +148,20 @@ impl SelfCertifyingLog {
     /// Flushes everything that a replay has taken; it is durable after the next fence of `pending` (invariant 3).
     pub fn flush_replayed<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
         set.flush(pending, self.segment.extent.offset, self.tail_bytes);
+    }
+
+    /// Prepares a replayed log for appends: flushes what was taken, and wipes the header of a batch that was torn. Both
+    /// are durable after the next fence of `pending`, which comes before the first append (invariants 3 and 4).
+    pub fn resume<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
+        self.flush_replayed(set, pending);
+        let mut header = [0; BatchHeader::BYTES];
+        if self.segment.extent.len_bytes - self.tail_bytes >= header.len() as u64 {
+            set.load_bytes(self.tail(), &mut header);
+            if header != [0; BatchHeader::BYTES] {
+                set.store_bytes(self.tail(), &[0; BatchHeader::BYTES]);
+            }
+            set.flush(pending, self.tail(), BatchHeader::BYTES as u64);
+        }
     }
 
     /// Where the next batch will lie.
