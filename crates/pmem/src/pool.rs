@@ -143,7 +143,7 @@ impl<M: Media> Pool<M> {
     /// Opens a pool.
     ///
     /// # Errors
-    /// Every code that `docs/errors.md` lists under opening. Nothing is changed then.
+    /// Every code that `docs/src/errors.md` lists can come from opening. Nothing is changed then.
     pub fn open(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
         let file = Arc::new(media.open(path, mode)?);
         if mode == OpenMode::Writer && !file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
