@@ -23,6 +23,7 @@ use crate::extent::{Extent, Published, Reservation, Space};
 use crate::format::{self, PartState, Root, Superblock, TAIL_HINT_AT, batch_bytes};
 use crate::log::SelfCertifyingLog;
 use crate::media::{Media, MediaFile, OpenMode, Touch};
+use crate::opening;
 use crate::pins::WRITER_AT;
 use crate::pool::{Pool, Replayed, Shared, root_cell, segment_of, superblock_cell};
 use crate::set::{Offset, Pending, PoolSet};
@@ -107,6 +108,7 @@ impl Writer {
             let value = cell.read(set).ok_or_else(|| corrupt("the superblock of a part"))?;
             cell.repair(set, &value, &mut pending)?;
         }
+        opening::mend_members(set)?;
         root_cell(superblock.set).repair(set, &replayed.root_value, &mut pending)?;
         replayed.log.resume(set, &mut pending);
         set.fence(&mut pending)?;

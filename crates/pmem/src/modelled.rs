@@ -231,8 +231,8 @@ impl<P: MediaMap> MediaMap for ModelledMap<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::PartOptions;
     use crate::heap::Heap;
-    use crate::lifecycle::PartOptions;
     use crate::pool::{Layout, Pool};
 
     #[test]

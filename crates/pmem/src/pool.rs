@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use crate::catalogue::{Catalogue, RegionInfo};
 use crate::cell::DoubleCell;
 use crate::commit::Writer;
+use crate::creation;
 use crate::durability::{Backing, Durability, Granularity};
 use crate::error::{Error, Result, Uuid};
 use crate::extent::{Extent, FreeMap, Reservation, Space};
 use crate::format::{self, HEAD_BYTES, PartState, ROOT_AT, Root, SUPERBLOCK_AT, Superblock, TAIL_HINT_AT};
-use crate::lifecycle;
 use crate::log::{Segment, SelfCertifyingLog};
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe, Touch};
+use crate::opening;
 use crate::pins::{Pin, Pins, WRITER_AT};
 use crate::set::{Offset, Pending, PoolSet};
 
@@ -153,7 +154,7 @@ impl<M: Media> Pool<M> {
         if mode == OpenMode::Reader && !pins.lock_all()? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
-        let (set, superblock) = lifecycle::open_set(media, path, file, layout, mode)?;
+        let (set, superblock) = opening::open_set(media, path, file, layout, mode)?;
         let replayed = Replayed::read(&set, superblock.set)?;
         replayed.check_tail(&set, &superblock)?;
         let space = Space::new(replayed.free_map(&set)?);
@@ -165,7 +166,7 @@ impl<M: Media> Pool<M> {
         };
         let writer = match mode {
             OpenMode::Writer => {
-                lifecycle::remove_orphans(&set, &superblock)?;
+                creation::remove_orphans(&set, &superblock)?;
                 Some(Writer::recover(&set, &replayed, superblock)?)
             }
             OpenMode::Reader => {
@@ -285,7 +286,7 @@ impl<M: Media> Pool<M> {
 
     fn reread(&self, reader: bool) -> Result<u64> {
         let shared = &*self.shared;
-        lifecycle::open_new_parts(&shared.set, shared.identity.set)?;
+        opening::open_new_parts(&shared.set, shared.identity.set)?;
         let replayed = Replayed::read(&shared.set, shared.identity.set)?;
         let generation = replayed.catalogue.generation;
         if reader {
@@ -313,7 +314,7 @@ impl<M: Media> Pool<M> {
     pub fn info(&self) -> PoolInfo {
         let shared = &*self.shared;
         let catalogue = shared.catalogue();
-        let parts: Vec<PartInfo> = shared.set.parts().map(lifecycle::part_info).collect();
+        let parts: Vec<PartInfo> = shared.set.parts().map(opening::part_info).collect();
         let (free_bytes, largest_free_bytes) = shared.space.with(|map| (map.free_bytes(), map.largest()));
         PoolInfo {
             set: shared.identity.set,
@@ -326,7 +327,7 @@ impl<M: Media> Pool<M> {
             largest_free_bytes,
             retired_bytes: catalogue.retired.values().map(|retired| retired.extent.len_bytes).sum(),
             parts,
-            is_clean: lifecycle::read_superblock(&shared.set, 0)
+            is_clean: opening::read_superblock(&shared.set, 0)
                 .is_ok_and(|read| read.superblock.state == PartState::Clean),
             has_writer: self.has_writer(),
             backing: shared.set.weakest_backing(),

@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::creation::{default_part_path, temporary};
 use crate::error::{Error, Result};
-use crate::lifecycle::{Expected, check_identity, default_part_path, pread_superblock, temporary};
 use crate::media::{LockKind, Media, MediaFile, OpenMode};
 use crate::members;
+use crate::opening::{Expected, check_identity, pread_superblock};
 use crate::pins::WRITER_AT;
 
 /// A removal that was prepared and not begun; it keeps writers out as long as it lives.

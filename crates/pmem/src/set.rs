@@ -255,9 +255,9 @@ impl<M: Media> PoolSet<M> {
     #[track_caller]
     pub fn fence(&self, pending: &mut Pending) -> Result<()> {
         self.media.fence();
+        merge_ranges(&mut pending.page_ranges);
         for (offset, len_bytes) in pending.page_ranges.drain(..) {
-            let part = self.at(offset);
-            part.map.sync_range(offset.byte(), len_bytes)?;
+            self.at(offset).map.sync_range(offset.byte(), len_bytes)?;
         }
         Ok(())
     }
@@ -299,9 +299,44 @@ impl<M: Media> PoolSet<M> {
     }
 }
 
+/// Joins ranges that share a page or lie in neighbouring ones: each msync may cost a write of the device.
+fn merge_ranges(ranges: &mut Vec<(Offset, u64)>) {
+    const PAGE_BYTES: u64 = 4096;
+    ranges.sort_unstable();
+    ranges.dedup_by(|later, earlier| {
+        let end = earlier.0.byte() + earlier.1;
+        let touches = later.0.part() == earlier.0.part()
+            && later.0.byte() / PAGE_BYTES * PAGE_BYTES <= end.next_multiple_of(PAGE_BYTES);
+        if touches {
+            earlier.1 = end.max(later.0.byte() + later.1) - earlier.0.byte();
+        }
+        touches
+    });
+}
+
 /// Non-temporal copy from memory that nobody writes meanwhile.
 #[track_caller]
 fn copy_slice<X: MediaMap>(map: &X, offset_bytes: u64, from: &[u8]) {
     // SAFETY: the slice is readable for its length.
     unsafe { map.nt_copy(offset_bytes, from.as_ptr(), from.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ranges_that_meet_in_a_page_are_joined() {
+        let at = |part, byte| Offset::new(part, byte);
+        let mut ranges = vec![
+            (at(0, 20_480), 64),
+            (at(0, 64), 64),
+            (at(0, 5000), 100),
+            (at(0, 4096), 4096),
+            (at(1, 8192), 8),
+            (at(0, 100), 10),
+        ];
+        merge_ranges(&mut ranges);
+        assert_eq!(ranges, [(at(0, 64), 8128), (at(0, 20_480), 64), (at(1, 8192), 8)]);
+    }
 }

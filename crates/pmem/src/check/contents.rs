@@ -7,8 +7,8 @@ use super::{CheckProgress, CheckReport, Severity};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::{self, ROOT_AT, TAIL_HINT_AT};
-use crate::lifecycle;
 use crate::media::{Media, MediaFile, OpenMode};
+use crate::opening;
 use crate::pool::{Replayed, root_cell};
 use crate::set::{Offset, PoolSet};
 
@@ -30,7 +30,7 @@ pub(super) fn check<M: Media>(
 ) -> Result<()> {
     let file = Arc::new(media.open(path, OpenMode::Inspect)?);
     let replayed =
-        lifecycle::open_set(media.clone(), path, file, None, OpenMode::Inspect).and_then(|(set, superblock)| {
+        opening::open_set(media.clone(), path, file, None, OpenMode::Inspect).and_then(|(set, superblock)| {
             let replayed = Replayed::read(&set, superblock.set)?;
             replayed.check_tail(&set, &superblock)?;
             Ok((set, replayed))
@@ -172,9 +172,9 @@ fn read_piece<M: Media>(set: &PoolSet<M>, at: Offset, len_bytes: u64, buffer: &m
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::{MIN_FILE_BYTES, PartOptions};
     use crate::error::Uuid;
     use crate::heap::Heap;
-    use crate::lifecycle::{MIN_FILE_BYTES, PartOptions};
     use crate::pool::{Layout, Pool};
 
     fn findings_of(extents: &[(u64, u64)]) -> Vec<String> {

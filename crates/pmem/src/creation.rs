@@ -1,4 +1,4 @@
-//! Making pools, opening their parts, and letting them grow.
+//! Making pools and letting them grow.
 //!
 //! # Creation
 //! ```text
@@ -17,33 +17,29 @@
 //! ```
 //! A part belongs to the pool when it is linked. An unlinked part of the same set is an orphan of a crash; the next
 //! writer removes it.
-
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalogue::{CHECKPOINT, Catalogue};
-use crate::cell::DoubleCell;
 use crate::commit::MIN_SEGMENT_BYTES;
 use crate::error::{Error, Result, Uuid};
 use crate::extent::Extent;
-use crate::format::{
-    FORMAT_VERSION, HEAD_BYTES, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, NextPart, PartState, Root,
-    SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock,
-};
+use crate::format::{FORMAT_VERSION, HEAD_BYTES, NextPart, PartState, Root, Superblock};
 use crate::log::SelfCertifyingLog;
-use crate::media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe};
+use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
+use crate::opening::{Expected, open_part, pread_superblock, read_superblock};
 use crate::pins::WRITER_AT;
-use crate::pool::{Layout, PartInfo, Pool, root_cell, segment_of, superblock_cell};
+use crate::pool::{Layout, Pool, root_cell, segment_of, superblock_cell};
 use crate::set::{MAX_PARTS, Offset, Part, Pending, PoolSet};
 
 /// Smallest file of a pool.
 pub const MIN_FILE_BYTES: u64 = 2 * HEAD_BYTES;
 /// Most member files of one part.
 pub const MAX_MEMBERS: usize = 64;
-const MAX_FILE_BYTES: u64 = 1 << 47;
+/// Length that no file of a pool reaches.
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 47;
 const TEMPORARY_SUFFIX: &str = ".remanent-creating";
 
 /// How a part is laid out.
@@ -334,222 +330,6 @@ fn stored_name(pool: &Path, path: &Path) -> Vec<u8> {
     name.as_bytes().to_vec()
 }
 
-pub(crate) fn stored_path(pool: &Path, name: &[u8]) -> PathBuf {
-    let name = OsStr::from_bytes(name);
-    if name.as_bytes().contains(&b'/') { PathBuf::from(name) } else { pool.with_file_name(name) }
-}
-
-/// What a part must be to belong where it is expected.
-#[derive(Clone, Copy)]
-pub(crate) struct Expected {
-    pub(crate) set: Uuid,
-    pub(crate) part: Option<Uuid>,
-    pub(crate) index: u32,
-}
-
-struct OpenedPart<M: Media> {
-    part: Part<M>,
-    superblock: Superblock,
-}
-
-pub(crate) struct ReadSuperblock {
-    pub(crate) superblock: Superblock,
-    generation: u64,
-}
-
-/// The superblock of a part that is mapped.
-pub(crate) fn read_superblock<M: Media>(set: &PoolSet<M>, part: u16) -> Result<ReadSuperblock> {
-    let lost = || Error::SuperblockLost { path: set.path().to_owned() };
-    let value = superblock_cell(part).read(set).ok_or_else(lost)?;
-    let superblock = Superblock::decode(&value.payload).ok_or_else(lost)?;
-    Ok(ReadSuperblock { superblock, generation: value.generation })
-}
-
-/// Reads a file's superblock through the file interface, before anything is mapped.
-pub(crate) fn pread_superblock<F: MediaFile>(file: &F) -> Result<Superblock> {
-    let path = || file.path().to_owned();
-    let len_bytes = file.len_bytes()?;
-    let mut slots = Vec::new();
-    let mut unreadable = None;
-    for at in SUPERBLOCK_AT {
-        let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        if at + SUPERBLOCK_BYTES as u64 > len_bytes {
-            continue;
-        }
-        match file.pread(at, &mut bytes) {
-            Ok(()) => slots.push(bytes),
-            // One lost slot is what the other is for.
-            Err(error @ Error::BadBlock { .. }) => unreadable = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    let sealed = slots.iter().filter_map(|slot| Some((DoubleCell::unseal(slot, 0)?, slot)));
-    let newest = sealed.max_by_key(|(generation, _)| *generation).map(|(_, slot)| &slot[..Superblock::BYTES]);
-    let has_magic = |slot: &&Vec<u8>| Superblock::has_magic(slot);
-    let Some(newest) = newest else {
-        let newer = slots.iter().find(|slot| has_magic(slot) && Superblock::version_of(slot) > FORMAT_VERSION);
-        return Err(match (newer, unreadable) {
-            (Some(slot), _) => {
-                Error::NewerVersion { path: path(), got: Superblock::version_of(slot), supported: FORMAT_VERSION }
-            }
-            (None, Some(error)) if slots.is_empty() => error,
-            (None, _) if slots.iter().any(|slot| has_magic(&slot)) => Error::SuperblockLost { path: path() },
-            (None, Some(error)) => error,
-            (None, None) => Error::NotAPool { path: path() },
-        });
-    };
-    if !Superblock::has_magic(newest) {
-        return Err(Error::NotAPool { path: path() });
-    }
-    let version = Superblock::version_of(newest);
-    if version > FORMAT_VERSION {
-        return Err(Error::NewerVersion { path: path(), got: version, supported: FORMAT_VERSION });
-    }
-    Superblock::decode(newest).ok_or_else(|| Error::Corrupt { path: path(), what: "the superblock", offset_bytes: 0 })
-}
-
-pub(crate) fn check_superblock<F: MediaFile>(file: &F, superblock: &Superblock, mode: OpenMode) -> Result<()> {
-    let path = || file.path().to_owned();
-    let unknown = superblock.incompatible & !KNOWN_INCOMPATIBLE;
-    let unknown_to_writers = superblock.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
-    let bits = if mode == OpenMode::Writer { unknown | unknown_to_writers } else { unknown };
-    if bits != 0 {
-        return Err(Error::UnknownFeature { path: path(), bits });
-    }
-    let (got_bytes, expected_bytes) = (file.len_bytes()?, superblock.length_bytes);
-    if got_bytes < expected_bytes {
-        return Err(Error::Truncated { path: path(), got_bytes, expected_bytes });
-    }
-    if superblock.stripe.logical_bytes(expected_bytes) < MIN_FILE_BYTES || expected_bytes >= MAX_FILE_BYTES {
-        return Err(Error::Corrupt { path: path(), what: "the length in the superblock", offset_bytes: 88 });
-    }
-    Ok(())
-}
-
-/// Opens all files of one part and maps them.
-fn open_part<M: Media>(
-    media: &M,
-    pool: &Path,
-    path: &Path,
-    first: Option<Arc<M::File>>,
-    mode: OpenMode,
-    expected: Expected,
-) -> Result<OpenedPart<M>> {
-    let file = match first {
-        Some(file) => file,
-        None => Arc::new(open_member(media, path, mode, expected.index)?),
-    };
-    let superblock = pread_superblock(&*file)?;
-    check_superblock(&*file, &superblock, mode)?;
-    check_identity(path, &superblock, expected, 0)?;
-    let mut files = vec![file];
-    for (member, name) in (1..).zip(&superblock.member_names) {
-        let path = stored_path(pool, name);
-        let file = Arc::new(open_member(media, &path, mode, expected.index)?);
-        let its = pread_superblock(&*file)?;
-        check_superblock(&*file, &its, mode)?;
-        let expected = Expected { part: Some(superblock.part), ..expected };
-        check_identity(&path, &its, expected, member)?;
-        files.push(file);
-    }
-    let map = media.map(&files, superblock.stripe, mode)?;
-    let (got_bytes, expected_bytes) = (map.len_bytes(), superblock.stripe.logical_bytes(superblock.length_bytes));
-    if got_bytes < expected_bytes {
-        return Err(Error::Truncated { path: path.to_owned(), got_bytes, expected_bytes });
-    }
-    Ok(OpenedPart { part: Part::new(files, map, superblock.stripe), superblock })
-}
-
-fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> Result<M::File> {
-    media.open(path, mode).map_err(|error| match error {
-        Error::NotFound { path } => Error::MissingPart { path, index },
-        error => error,
-    })
-}
-
-pub(crate) fn check_identity(path: &Path, superblock: &Superblock, expected: Expected, member: u16) -> Result<()> {
-    let path = || path.to_owned();
-    if superblock.set != expected.set {
-        return Err(Error::ForeignPart { path: path(), got: superblock.set, expected: expected.set });
-    }
-    if expected.index == 0 && (superblock.index != 0 || superblock.member != member) && expected.part.is_none() {
-        return Err(Error::NotFirstPart { path: path(), index: superblock.index });
-    }
-    let right_part = expected.part.is_none_or(|part| part == superblock.part);
-    if !right_part || superblock.index != expected.index || superblock.member != member {
-        return Err(Error::ForeignPart {
-            path: path(),
-            got: superblock.part,
-            expected: expected.part.unwrap_or_default(),
-        });
-    }
-    Ok(())
-}
-
-/// Opens part 0 and everything linked to it.
-pub(crate) fn open_set<M: Media>(
-    media: M,
-    path: &Path,
-    file: Arc<M::File>,
-    layout: Option<Layout>,
-    mode: OpenMode,
-) -> Result<(PoolSet<M>, Superblock)> {
-    let superblock = pread_superblock(&*file)?;
-    if let Some(layout) = layout
-        && (superblock.layout != layout.name || superblock.layout_version != layout.version)
-    {
-        return Err(Error::WrongLayout {
-            path: path.to_owned(),
-            got: superblock.layout,
-            got_version: superblock.layout_version,
-            expected: layout.name.into(),
-            expected_version: layout.version,
-        });
-    }
-    let expected = Expected { set: superblock.set, part: None, index: 0 };
-    let first = open_part(&media, path, path, Some(file), mode, expected)?;
-    let superblock = first.superblock;
-    let set = PoolSet::new(media, path, mode, first.part);
-    open_linked(&set, superblock.set, superblock.next.clone())?;
-    if mode != OpenMode::Inspect {
-        sync_names(&set)?;
-    }
-    Ok((set, superblock))
-}
-
-/// Makes the names of all files durable: whoever made them may have been killed before it did, and what is shown to a
-/// user must not vanish afterwards.
-fn sync_names<M: Media>(set: &PoolSet<M>) -> Result<()> {
-    let mut directories = BTreeSet::new();
-    for file in set.parts().flat_map(|part| &part.files) {
-        if directories.insert(file.path().parent()) {
-            set.media().sync_dir(file.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Opens the parts that were linked since.
-pub(crate) fn open_new_parts<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<()> {
-    let last = read_superblock(set, set.part_count() - 1)?;
-    open_linked(set, uuid, last.superblock.next)
-}
-
-fn open_linked<M: Media>(set: &PoolSet<M>, uuid: Uuid, mut next: Option<NextPart>) -> Result<()> {
-    while let Some(link) = next {
-        let index = set.part_count();
-        let path = stored_path(set.path(), &link.name);
-        if usize::from(index) >= MAX_PARTS {
-            return Err(Error::Corrupt { path: set.path().to_owned(), what: "the chain of parts", offset_bytes: 0 });
-        }
-        let expected = Expected { set: uuid, part: Some(link.part), index: u32::from(index) };
-        let opened = open_part(set.media(), set.path(), &path, None, set.mode(), expected)?;
-        next = opened.superblock.next;
-        set.push(opened.part);
-    }
-    Ok(())
-}
-
 /// Removes what an interrupted growth has left beside the pool.
 pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
     let index = set.part_count();
@@ -575,12 +355,4 @@ fn remove_if_orphan<M: Media>(media: &M, path: &Path, set: Uuid, index: u32) -> 
         media.sync_dir(path)?;
     }
     Ok(())
-}
-
-pub(crate) fn part_info<M: Media>(part: &Part<M>) -> PartInfo {
-    PartInfo {
-        files: part.files.iter().map(|file| file.path().to_owned()).collect(),
-        len_bytes: part.map.len_bytes(),
-        stripe: part.stripe,
-    }
 }
