@@ -277,16 +277,35 @@ fn create_member<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<New
 
 /// A new file under a temporary name, locked against whoever looks for leftovers.
 fn create_temporary<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<Arc<M::File>> {
-    if media.exists(path)? {
-        let leftover = media.open(path, OpenMode::Writer)?;
-        if !leftover.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
-            return Err(Error::PoolBusy { path: path.to_owned() });
-        }
+    let busy = || Error::PoolBusy { path: path.to_owned() };
+    if !remove_leftover(media, path)? {
+        return Err(busy());
+    }
+    let file = match media.create(path, len_bytes) {
+        Err(Error::AlreadyExists { .. }) => return Err(busy()),
+        result => result?,
+    };
+    // Until it is locked somebody may have taken it for a leftover.
+    if file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? && media.names(path, &file)? {
+        return Ok(Arc::new(file));
+    }
+    Err(busy())
+}
+
+/// Removes what an interrupted creation has left under a temporary name; false when a creation is under way there. Only
+/// who holds the lock of the file that a temporary name means may remove or rename it.
+fn remove_leftover<M: Media>(media: &M, path: &Path) -> Result<bool> {
+    let leftover = match media.open(path, OpenMode::Writer) {
+        Err(Error::NotFound { .. }) => return Ok(true),
+        result => result?,
+    };
+    if !leftover.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
+        return Ok(false);
+    }
+    if media.names(path, &leftover)? {
         media.remove(path)?;
     }
-    let file = media.create(path, len_bytes)?;
-    file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)?;
-    Ok(Arc::new(file))
+    Ok(true)
 }
 
 /// Writes a file's head: for part 0 the log's first checkpoint and the root cell, then the superblock.
@@ -335,10 +354,8 @@ pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock
     let index = set.part_count();
     let path = default_part_path(set.path(), index);
     let media = set.media();
-    let temporary = temporary(&path);
-    if media.exists(&temporary)? {
-        media.remove(&temporary)?;
-    }
+    // What is being made there just now is another pool, and nobody's leftover.
+    remove_leftover(media, &temporary(&path))?;
     remove_if_orphan(media, &path, superblock.set, u32::from(index))
 }
 

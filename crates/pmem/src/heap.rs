@@ -177,6 +177,10 @@ impl Media for Heap {
         Ok(self.lock().contains_key(path))
     }
 
+    fn names(&self, path: &Path, file: &HeapFile) -> Result<bool> {
+        Ok(self.lock().get(path).is_some_and(|bytes| Arc::ptr_eq(bytes, &file.bytes)))
+    }
+
     fn is_device(&self, _path: &Path) -> bool {
         false
     }

@@ -147,6 +147,10 @@ impl Media for Mapped {
         }
     }
 
+    fn names(&self, path: &Path, file: &MappedFile) -> Result<bool> {
+        file.has_name(path)
+    }
+
     fn is_device(&self, path: &Path) -> bool {
         file::is_device_dax(path, &self.detector)
     }

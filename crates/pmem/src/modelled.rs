@@ -85,6 +85,10 @@ impl<M: Media> Media for Modelled<M> {
         self.inner.exists(path)
     }
 
+    fn names(&self, path: &Path, file: &Self::File) -> Result<bool> {
+        self.inner.names(path, &file.inner)
+    }
+
     fn is_device(&self, path: &Path) -> bool {
         self.inner.is_device(path)
     }

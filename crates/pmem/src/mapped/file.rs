@@ -65,6 +65,17 @@ impl MappedFile {
         Ok(MappedFile { path: path.to_owned(), descriptor, is_writable, map_sync, device, backing })
     }
 
+    /// Whether the name means this open file.
+    pub(super) fn has_name(&self, path: &Path) -> Result<bool> {
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let own = sys::fstat(&self.descriptor).map_err(|e| Error::io("examining", &self.path, e))?;
+        match sys::lstat(path) {
+            Ok(named) => Ok(identity(named) == identity(own)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(Error::io("examining", path, e)),
+        }
+    }
+
     /// Room left on the file system, or `None` where it does not say.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let room = sys::fstatvfs(&self.descriptor).ok()?;
