@@ -12,7 +12,6 @@
 //! ```
 //! The spare is set aside in advance, so that a full pool can still remove names.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::catalogue::{
@@ -201,24 +200,25 @@ impl<M: Media> Pool<M> {
     /// needs it any more.
     ///
     /// # Errors
-    /// `BadName`, `NoSuchName`, `TooLarge`, `PoolFull`, `Truncated`, `NotWritable`, `UsedAfterFork`: nothing is
-    /// changed. `Io`: it is unknown whether the edits are durable, and the pool refuses further writes.
+    /// `BadName`, `NoSuchName`, `TooLarge`, `PoolFull`, `Truncated`, `BadBlock`, `NotWritable`, `UsedAfterFork`,
+    /// `WritesRefused`: nothing is changed. `Io`: it is unknown whether the edits are durable, and the pool refuses
+    /// further writes.
     pub fn commit(&self, batch: RedoBatch) -> Result<Committed> {
-        self.shared.check_writable()?;
-        self.shared.set.check_lengths()?;
-        let mut guard = self.shared.lock_writer();
+        let mut guard = self.shared.lock_to_write()?;
         let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+        self.shared.set.check_lengths()?;
         let (mut changes, reservations) = self.shared.validate(batch)?;
         self.shared.make_room(writer, &changes)?;
-        let result = self.shared.log_commit(writer, &mut changes);
-        if self.shared.refused.load(Ordering::Acquire) {
-            // Bytes may be on the medium, so nobody knows what the catalogue owns: nothing is given out again.
-            for reservation in reservations {
-                reservation.publish();
+        let generation = match self.shared.log_commit(writer, &mut changes) {
+            Err(error) if self.shared.set.has_failed() => {
+                // Bytes may be on the medium, so nobody knows what the catalogue owns: nothing is given out again.
+                for reservation in reservations {
+                    reservation.publish();
+                }
+                return Err(error);
             }
-            return result.map(|generation| Committed { generation, published: Vec::new() });
-        }
-        let generation = result?;
+            result => result?,
+        };
         let published = reservations.into_iter().map(Reservation::publish).collect();
         write(&self.shared.catalogue).apply(changes, generation);
         self.shared.store_hint(generation);
@@ -244,10 +244,9 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// As [`Pool::commit`].
     pub fn compact(&self) -> Result<()> {
-        self.shared.check_writable()?;
-        self.shared.set.check_lengths()?;
-        let mut guard = self.shared.lock_writer();
+        let mut guard = self.shared.lock_to_write()?;
         let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+        self.shared.set.check_lengths()?;
         let checkpoint_bytes = self.shared.catalogue().checkpoint_bytes(1);
         writer.keep_spare(&self.shared.space, checkpoint_bytes)?;
         self.shared.log_compaction(writer)?;
@@ -282,12 +281,12 @@ impl<M: Media> Shared<M> {
         Error::NotWritable { path: self.set.path().to_owned() }
     }
 
-    /// After a failed write nobody knows what is durable, so nothing more is written.
-    pub(crate) fn refuse_writes_on_error<T>(&self, result: Result<T>) -> Result<T> {
-        if matches!(result, Err(Error::Io { .. } | Error::BadBlock { .. })) {
-            self.refused.store(true, Ordering::Release);
-        }
-        result
+    /// The writer's state, for a change. Whether changes are refused is asked when everybody else is done with theirs.
+    pub(crate) fn lock_to_write(&self) -> Result<std::sync::MutexGuard<'_, Option<Writer>>> {
+        self.check_process()?;
+        let guard = self.lock_writer();
+        self.check_writable()?;
+        Ok(guard)
     }
 
     /// Turns edits into changes and the reservations that they consume, or finds what is wrong with them.
@@ -354,14 +353,13 @@ impl<M: Media> Shared<M> {
             payload = encode(changes, writer.log.next_sequence());
         }
         self.set.guard(writer.log.tail(), batch_bytes(payload.len() as u64), Touch::Store)?;
-        self.refuse_writes_on_error(writer.mark_dirty(&self.set))?;
-        let appended = writer.log.append(&self.set, &mut Pending::new(), COMMIT, &payload);
-        self.refuse_writes_on_error(appended)
+        writer.mark_dirty(&self.set)?;
+        writer.log.append(&self.set, &mut Pending::new(), COMMIT, &payload)
     }
 
     fn log_compaction(&self, writer: &mut Writer) -> Result<()> {
-        let result = writer.mark_dirty(&self.set).and_then(|()| writer.compact(&self.set, &self.catalogue));
-        self.refuse_writes_on_error(result)
+        writer.mark_dirty(&self.set)?;
+        writer.compact(&self.set, &self.catalogue)
     }
 
     /// Sets space aside for the next checkpoint if there is any; without it only growth of the catalogue is refused.
@@ -394,9 +392,8 @@ impl<M: Media> Shared<M> {
         }
         let Some(mut writer) = self.lock_writer().take() else { return Ok(()) };
         writer.spare = None;
-        let refused = self.refused.load(Ordering::Acquire);
         let result = match writer.superblock.state {
-            PartState::Dirty if !refused => {
+            PartState::Dirty if !self.set.has_failed() => {
                 let generation = self.catalogue().generation;
                 writer.mark(&self.set, PartState::Clean, generation)
             }

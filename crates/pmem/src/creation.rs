@@ -123,7 +123,8 @@ impl<M: Media> Pool<M> {
     /// As [`Pool::create`]; also `NotWritable`, `WritesRefused`, `UsedAfterFork`, `TooLarge` (no more parts),
     /// `Unsupported` (nothing stands beside a device: name the path). The pool goes on as it was then.
     pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
-        self.shared.check_writable()?;
+        let mut guard = self.shared.lock_to_write()?;
+        let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
         let set = self.set();
         let index = set.part_count();
         if path.is_none() && set.media().is_device(set.path()) {
@@ -139,8 +140,6 @@ impl<M: Media> Pool<M> {
                 limit_bytes: MAX_PARTS as u64,
             });
         }
-        let mut guard = self.shared.lock_writer();
-        let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
         let identity = &self.shared.identity;
         let media = set.media();
         let part = NewPart {
@@ -169,11 +168,10 @@ impl<M: Media> Pool<M> {
             OpenMode::Writer,
             Expected { set: identity.set, part: Some(part.part), index: u32::from(index) },
         )?;
-        let result = match index - 1 {
+        match index - 1 {
             0 => writer.relink(set, |superblock| superblock.next = Some(link)),
             part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
-        };
-        self.shared.refuse_writes_on_error(result)?;
+        }?;
         set.push(opened.part);
         let area = set.data_areas().last().expect("a part was added");
         self.shared.space.with(|map| map.free(area));

@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::catalogue::{Catalogue, RegionInfo};
@@ -59,7 +58,6 @@ pub(crate) struct Shared<M: Media> {
     pub(crate) space: Space,
     /// `None` in readers, and after close.
     pub(crate) writer: Mutex<Option<Writer>>,
-    pub(crate) refused: AtomicBool,
     pub(crate) process_id: u32,
 }
 
@@ -186,7 +184,6 @@ impl<M: Media> Pool<M> {
                 pins,
                 space,
                 writer: Mutex::new(writer),
-                refused: AtomicBool::new(false),
                 process_id,
             }),
         };
@@ -351,7 +348,7 @@ impl<M: Media> Shared<M> {
         self.check_process()?;
         let path = || self.set.path().to_owned();
         match self.set.mode() {
-            OpenMode::Writer if self.refused.load(Ordering::Acquire) => Err(Error::WritesRefused { path: path() }),
+            OpenMode::Writer if self.set.has_failed() => Err(Error::WritesRefused { path: path() }),
             OpenMode::Writer => Ok(()),
             _ => Err(Error::NotWritable { path: path() }),
         }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::copy::copy_parallel;
 use crate::durability::Granularity;
@@ -103,17 +103,23 @@ impl<M: Media> Part<M> {
 pub const MAX_PARTS: usize = 1024;
 
 /// The parts of a pool, in order. Parts are only ever added.
+///
+/// # Invariants
+/// 1. After the kernel has once failed to write a page back, every later fence fails too: the kernel tells of a lost
+///    page once, to whichever thread asks first, and that one's failure may be another one's data.
 pub struct PoolSet<M: Media> {
     media: M,
     path: PathBuf,
     mode: OpenMode,
     parts: Box<[OnceLock<Box<Part<M>>>]>,
+    /// Whether a write-back has failed. Held while pages are synced, so that nobody is told of success in between.
+    sync_failed: Mutex<bool>,
 }
 
 impl<M: Media> PoolSet<M> {
     pub(crate) fn new(media: M, path: &Path, mode: OpenMode, first: Part<M>) -> PoolSet<M> {
-        let set =
-            PoolSet { media, path: path.to_owned(), mode, parts: (0..MAX_PARTS).map(|_| OnceLock::new()).collect() };
+        let parts = (0..MAX_PARTS).map(|_| OnceLock::new()).collect();
+        let set = PoolSet { media, path: path.to_owned(), mode, parts, sync_failed: Mutex::new(false) };
         set.push(first);
         set
     }
@@ -251,15 +257,28 @@ impl<M: Media> PoolSet<M> {
     /// Waits until everything in `pending` is durable.
     ///
     /// # Errors
-    /// `Io` when the kernel could not write a page back. The range is then in an unknown state.
+    /// `Io` when the kernel could not write a page back. The range is then in an unknown state, and every later fence
+    /// that has a page to wait for fails with `WritesRefused`.
     #[track_caller]
     pub fn fence(&self, pending: &mut Pending) -> Result<()> {
         self.media.fence();
+        if pending.page_ranges.is_empty() {
+            return Ok(());
+        }
         merge_ranges(&mut pending.page_ranges);
+        let mut failed = self.sync_failed.lock().expect("a system call does not panic");
         for (offset, len_bytes) in pending.page_ranges.drain(..) {
-            self.at(offset).map.sync_range(offset.byte(), len_bytes)?;
+            if *failed {
+                return Err(Error::WritesRefused { path: self.path.clone() });
+            }
+            self.at(offset).map.sync_range(offset.byte(), len_bytes).inspect_err(|_| *failed = true)?;
         }
         Ok(())
+    }
+
+    /// Whether a write-back has failed, so that nobody knows what is durable.
+    pub(crate) fn has_failed(&self) -> bool {
+        *self.sync_failed.lock().expect("a system call does not panic")
     }
 
     /// Flush, then fence.
