@@ -66,6 +66,12 @@ fn after_a_failed_write_back_nothing_is_acknowledged_and_nothing_acknowledged_is
             let grown = pool.grow(None, &PartOptions::single(MIN_FILE_BYTES));
             assert_eq!(grown.map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
             assert_eq!(pool.reserve(8).map(drop).map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
+            let reader = Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Reader).expect("a reader can");
+            let names: Vec<String> = reader.regions("").expect("no fork").iter().map(|r| r.name().to_owned()).collect();
+            assert!(
+                names.iter().all(|name| acknowledged.contains(name)),
+                "{names:?} are shown, {acknowledged:?} are true"
+            );
         } else {
             acknowledged.push("after".into());
         }

@@ -219,7 +219,7 @@ impl State {
         let now = self.take_fault(Fault::WriteBack(0));
         for fault in &mut self.faults {
             if let Fault::WriteBack(n) = fault {
-                *n -= 1;
+                *n = n.saturating_sub(1);
             }
         }
         now
@@ -276,8 +276,12 @@ impl Media for Sim {
         Ok(())
     }
 
+    #[track_caller]
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.lock().trace.push(Event::SyncDir { path: path.to_owned() });
+        let mut state = self.lock();
+        if state.verdict(Call::SyncDir, Location::caller()) == Verdict::Keep {
+            state.trace.push(Event::SyncDir { path: path.to_owned() });
+        }
         Ok(())
     }
 
@@ -366,12 +370,17 @@ impl MediaFile for SimFile {
         Ok(())
     }
 
+    #[track_caller]
     fn fsync(&self) -> Result<()> {
         let mut state = self.sim.lock();
         if state.write_back_fails() {
+            let len_bytes = state.disk.len_bytes(self.id);
+            state.trace.push(Event::SyncFailed { file: self.id, offset_bytes: 0, len_bytes });
             return Err(io_error("fsync", &self.path));
         }
-        state.trace.push(Event::Fsync { file: self.id });
+        if state.verdict(Call::Fsync, Location::caller()) == Verdict::Keep {
+            state.trace.push(Event::Fsync { file: self.id });
+        }
         Ok(())
     }
 
@@ -550,18 +559,23 @@ impl MediaMap for SimMap {
     #[track_caller]
     fn sync_range(&self, offset_bytes: u64, len_bytes: u64) -> Result<()> {
         let site = Location::caller();
-        {
+        let (fails, verdict) = {
             let mut state = self.sim.lock();
-            if state.write_back_fails() {
-                return Err(io_error("msync", &self.path));
-            }
-            if state.verdict(Call::Sync, site) == Verdict::Drop {
-                return Ok(());
-            }
+            (state.write_back_fails(), state.verdict(Call::Sync, site))
+        };
+        if verdict == Verdict::Drop {
+            return Ok(());
         }
         self.pieces(offset_bytes, len_bytes, |state, file, offset_bytes, range| {
-            state.trace.push(Event::Sync { file, offset_bytes, len_bytes: range.len() as u64 });
+            let len_bytes = range.len() as u64;
+            state.trace.push(match fails {
+                false => Event::Sync { file, offset_bytes, len_bytes },
+                true => Event::SyncFailed { file, offset_bytes, len_bytes },
+            });
         });
+        if fails {
+            return Err(io_error("msync", &self.path));
+        }
         // A fence of page-cached files is several of these calls; what is late comes after the last of them.
         self.sim.lock().synced = true;
         Ok(())

@@ -1,6 +1,6 @@
 //! The catalogue in memory: what the log says, replayed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -96,6 +96,12 @@ impl Catalogue {
             .sum()
     }
 
+    /// The most extents that are retired when this is applied.
+    pub(crate) fn retirements(&self, changes: &[Change]) -> usize {
+        let of = |name: &str| self.names.get(name).map_or(0, |region| region.extents.len());
+        changes.iter().map(|(Change::Put(name, _) | Change::Remove(name))| of(name)).sum()
+    }
+
     pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
         let mut e = Encoder::default();
         for change in changes {
@@ -155,16 +161,26 @@ impl Catalogue {
     fn replay_record(&mut self, record: CatalogueRecord<'_>, batch: &LogBatch) -> bool {
         match record {
             CatalogueRecord::Put(CataloguePut { name, kind, flags, born, extents, meta }) => {
-                let sane = check_name(name).is_ok() && born <= batch.sequence;
+                let sane = check_name(name).is_ok()
+                    && born <= batch.sequence
+                    && extents.len() <= MAX_EXTENTS
+                    && meta.len() <= MAX_META_BYTES
+                    && extents.iter().all(Extent::is_in_range);
+                if !sane {
+                    return false;
+                }
                 extents.iter().for_each(|extent| self.reused(*extent));
                 let region = RegionInfo { kind, flags, born, extents, meta: meta.to_vec() };
                 self.put(name.into(), Arc::new(region), batch.sequence);
-                sane
+                true
             }
             CatalogueRecord::Remove { name } => self.remove(name, batch.sequence).is_some(),
             CatalogueRecord::Retired { extent, generation } => {
-                self.retire(Retired { extent, generation });
-                batch.kind == CHECKPOINT
+                let sane = batch.kind == CHECKPOINT && generation <= batch.sequence && extent.is_in_range();
+                if sane {
+                    self.retire(Retired { extent, generation });
+                }
+                sane
             }
         }
     }
@@ -174,7 +190,8 @@ impl Catalogue {
         let kept = region.clone();
         if let Some(old) = self.names.insert(name.clone(), region) {
             self.encoded_bytes -= old.encoded_bytes(&name);
-            let gone = old.extents.iter().filter(|extent| !kept.extents.contains(extent));
+            let kept: HashSet<&Extent> = kept.extents.iter().collect();
+            let gone = old.extents.iter().filter(|extent| !kept.contains(extent));
             gone.for_each(|&extent| self.retire(Retired { extent, generation }));
         }
     }

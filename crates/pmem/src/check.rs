@@ -317,9 +317,12 @@ fn check_surroundings<M: Media>(
     }
     if media.exists(&next)? {
         let superblock = media.open(&next, OpenMode::Inspect).and_then(|file| pread_superblock(&file));
-        let is_orphan = superblock.is_ok_and(|s| s.set == report.set && s.index == u32::from(members.parts));
-        let (severity, message) = if is_orphan {
+        let index = u32::from(members.parts);
+        let (severity, message) = if superblock.as_ref().is_ok_and(|s| s.is_orphan_of(report.set, index)) {
             (Severity::Repairable, "an interrupted growth has left this part unlinked; the next writer removes it")
+        } else if superblock.is_ok_and(|s| s.set == report.set && s.index == index) {
+            let what = "this part of the pool was in use and is not linked: is the first file an older copy?";
+            (Severity::Damage, what)
         } else {
             (Severity::Note, "this file has the name of the next part; grow the pool with a part elsewhere, or move it")
         };

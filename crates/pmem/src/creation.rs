@@ -13,10 +13,10 @@
 //!
 //! # Growth
 //! ```text
-//! make the new part as above -> link it in the superblock of the part before, slot A, then slot B
+//! make the new part as above -> link it in the superblock of the part before, slot A, then slot B -> mark it as linked
 //! ```
-//! A part belongs to the pool when it is linked. An unlinked part of the same set is an orphan of a crash; the next
-//! writer removes it.
+//! A part belongs to the pool when it is linked. An unlinked part of the same set that was never marked is an orphan of
+//! a crash, and the next writer removes it; one that was marked has held data, and is left alone.
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::extent::Extent;
 use crate::format::{FORMAT_VERSION, HEAD_BYTES, NextPart, PartState, Root, Superblock};
 use crate::log::SelfCertifyingLog;
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
-use crate::opening::{Expected, open_part, pread_superblock, read_superblock};
+use crate::opening::{Expected, mark_linked, open_part, pread_superblock, read_superblock};
 use crate::pins::WRITER_AT;
 use crate::pool::{Layout, Pool, root_cell, segment_of, superblock_cell};
 use crate::set::{MAX_PARTS, Offset, Part, Pending, PoolSet};
@@ -173,6 +173,7 @@ impl<M: Media> Pool<M> {
             part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
         }?;
         set.push(opened.part);
+        mark_linked(set, index)?;
         let area = set.data_areas().last().expect("a part was added");
         self.shared.space.with(|map| map.free(area));
         Ok(())
@@ -231,21 +232,21 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
             };
             write_head(media, &made.file, &superblock)?;
         }
-        for (made, path) in made.iter().zip(&paths).rev() {
-            if let Some(temporary) = &made.temporary {
+        for (made, path) in made.iter_mut().zip(&paths).rev() {
+            if let Some(temporary) = made.name.as_deref() {
                 media.rename(temporary, path)?;
+                made.name = Some(path.to_path_buf());
                 media.sync_dir(path)?;
             }
         }
         Ok(())
     })();
     if result.is_err() {
-        // Best effort: the error that is reported is the first one, and a part without its member 0 is no part.
-        for (made, path) in made.iter().zip(&paths) {
-            if let Some(Err(Error::NotFound { .. })) = made.temporary.as_ref().map(|temporary| media.remove(temporary))
-            {
-                // It has its final name already, so that one is ours.
-                let _ = media.remove(path);
+        for (name, file) in made.iter().filter_map(|made| Some((made.name.as_deref()?, &made.file))) {
+            // Best effort: the error that is reported is the first one, and a part without its member 0 is no part.
+            // The files are still locked, so that a name that means one of them goes on meaning it.
+            if media.names(name, file).unwrap_or(false) {
+                let _ = media.remove(name);
             }
         }
     }
@@ -255,14 +256,14 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
 /// A file or device of a part that is being made, locked.
 struct NewMember<M: Media> {
     file: Arc<M::File>,
-    /// The name that it has until it is complete; none on a device.
-    temporary: Option<PathBuf>,
+    /// The name that it has now, a temporary one until it is complete; none on a device, which had one before.
+    name: Option<PathBuf>,
 }
 
 fn create_member<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<NewMember<M>> {
     if !media.is_device(path) {
         let temporary = temporary(path);
-        return Ok(NewMember { file: create_temporary(media, &temporary, len_bytes)?, temporary: Some(temporary) });
+        return Ok(NewMember { file: create_temporary(media, &temporary, len_bytes)?, name: Some(temporary) });
     }
     let file = Arc::new(media.open(path, OpenMode::Writer)?);
     if !file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
@@ -270,7 +271,7 @@ fn create_member<M: Media>(media: &M, path: &Path, len_bytes: u64) -> Result<New
     }
     // Under the lock: nobody else makes a pool here after this has found the device blank.
     media.create(path, len_bytes)?;
-    Ok(NewMember { file, temporary: None })
+    Ok(NewMember { file, name: None })
 }
 
 /// A new file under a temporary name, locked against whoever looks for leftovers.
@@ -309,7 +310,7 @@ fn remove_leftover<M: Media>(media: &M, path: &Path) -> Result<bool> {
 /// Writes a file's head: for part 0 the log's first checkpoint and the root cell, then the superblock.
 fn write_head<M: Media>(media: &M, file: &Arc<M::File>, superblock: &Superblock) -> Result<()> {
     let map = media.map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?;
-    let part = Part::new(vec![file.clone()], map, Stripe::SINGLE);
+    let part = Part::new(vec![file.clone()], map, Stripe::SINGLE, superblock.length_bytes);
     let set = PoolSet::new(media.clone(), file.path(), OpenMode::Writer, part);
     if superblock.index == 0 && superblock.member == 0 {
         // With one chunk at least behind the head, the first segment has the same place striped and single.
@@ -365,9 +366,9 @@ fn remove_if_orphan<M: Media>(media: &M, path: &Path, set: Uuid, index: u32) -> 
     let Ok(superblock) = media.open(path, OpenMode::Reader).and_then(|file| pread_superblock(&file)) else {
         return Ok(());
     };
-    if superblock.set == set && superblock.index == index {
+    if superblock.is_orphan_of(set, index) {
+        // If a crash brings it back, it is found and removed again.
         media.remove(path)?;
-        media.sync_dir(path)?;
     }
     Ok(())
 }

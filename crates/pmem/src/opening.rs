@@ -11,8 +11,8 @@ use crate::cell::DoubleCell;
 use crate::creation::{MAX_FILE_BYTES, MIN_FILE_BYTES};
 use crate::error::{Error, Result, Uuid};
 use crate::format::{
-    FORMAT_VERSION, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, NextPart, SUPERBLOCK_AT, SUPERBLOCK_BYTES,
-    Superblock,
+    FORMAT_VERSION, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, NextPart, PartState, SUPERBLOCK_AT,
+    SUPERBLOCK_BYTES, Superblock,
 };
 use crate::media::{Media, MediaFile, MediaMap, OpenMode, Stripe};
 use crate::pool::{Layout, PartInfo, superblock_cell};
@@ -44,7 +44,7 @@ pub(crate) struct ReadSuperblock {
 /// The superblock of a part that is mapped.
 pub(crate) fn read_superblock<M: Media>(set: &PoolSet<M>, part: u16) -> Result<ReadSuperblock> {
     let lost = || Error::SuperblockLost { path: set.path().to_owned() };
-    let value = superblock_cell(part).read(set).ok_or_else(lost)?;
+    let value = superblock_cell(part).read(set)?.ok_or_else(lost)?;
     let superblock = Superblock::decode(&value.payload).ok_or_else(lost)?;
     Ok(ReadSuperblock { superblock, generation: value.generation })
 }
@@ -141,7 +141,8 @@ pub(crate) fn open_part<M: Media>(
     if got_bytes < expected_bytes {
         return Err(Error::Truncated { path: path.to_owned(), got_bytes, expected_bytes });
     }
-    Ok(OpenedPart { part: Part::new(files, map, superblock.stripe), superblock })
+    let part = Part::new(files, map, superblock.stripe, superblock.length_bytes);
+    Ok(OpenedPart { part, superblock })
 }
 
 fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> Result<M::File> {
@@ -237,9 +238,19 @@ fn open_linked<M: Media>(set: &PoolSet<M>, uuid: Uuid, mut next: Option<NextPart
 pub(crate) fn part_info<M: Media>(part: &Part<M>) -> PartInfo {
     PartInfo {
         files: part.files.iter().map(|file| file.path().to_owned()).collect(),
-        len_bytes: part.map.len_bytes(),
+        len_bytes: part.len_bytes(),
         stripe: part.stripe,
     }
+}
+
+/// Marks a further part as linked, so that it is never taken for what an interrupted growth has left.
+pub(crate) fn mark_linked<M: Media>(set: &PoolSet<M>, part: u16) -> Result<()> {
+    let read = read_superblock(set, part)?;
+    if read.superblock.state == PartState::Linked {
+        return Ok(());
+    }
+    let linked = Superblock { state: PartState::Linked, ..read.superblock };
+    superblock_cell(part).write(set, read.generation + 1, &linked.encode())
 }
 
 /// Makes the copies of the superblocks of further members of stripes whole. Those of the first members, which the
@@ -250,10 +261,10 @@ pub(crate) fn mend_members<M: Media>(set: &PoolSet<M>) -> Result<()> {
             continue;
         }
         let map = set.media().map(std::slice::from_ref(file), Stripe::SINGLE, OpenMode::Writer)?;
-        let part = Part::new(vec![file.clone()], map, Stripe::SINGLE);
+        let part = Part::new(vec![file.clone()], map, Stripe::SINGLE, file.len_bytes()?);
         let member = PoolSet::new(set.media().clone(), file.path(), OpenMode::Writer, part);
         let cell = superblock_cell(0);
-        let value = cell.read(&member).ok_or_else(|| Error::SuperblockLost { path: file.path().to_owned() })?;
+        let value = cell.read(&member)?.ok_or_else(|| Error::SuperblockLost { path: file.path().to_owned() })?;
         let mut pending = Pending::new();
         cell.repair(&member, &value, &mut pending)?;
         member.fence(&mut pending)?;

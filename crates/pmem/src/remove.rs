@@ -41,6 +41,10 @@ impl<M: Media> Removal<M> {
         if !lock.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
+        if !media.names(path, &lock)? {
+            // It was removed, and perhaps made anew, before the lock was taken.
+            return Err(Error::PoolBusy { path: path.to_owned() });
+        }
         let first = media.open(path, OpenMode::Inspect)?;
         let members = members::find(&media, path, first, OpenMode::Inspect)?;
         if members.good().any(|(_, file, _)| file.backing().filesystem == "device-dax") {
@@ -59,9 +63,9 @@ impl<M: Media> Removal<M> {
         let orphan = default_part_path(path, members.parts);
         let expected = Expected { set, part: None, index: u32::from(members.parts) };
         for path in [temporary(&orphan), orphan] {
-            let doomed = Doomed { path, expected, member: 0 };
-            if media.exists(&doomed.path)? && doomed.is_still_there(&media).is_ok() {
-                files.push(doomed);
+            let found = media.open(&path, OpenMode::Inspect).and_then(|file| pread_superblock(&file));
+            if found.is_ok_and(|superblock| superblock.is_orphan_of(set, expected.index)) {
+                files.push(Doomed { path, expected, member: 0 });
             }
         }
         Ok(Removal { media, _lock: lock, files, spared })

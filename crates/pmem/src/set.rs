@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::copy::copy_parallel;
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
+use crate::format::{HEAD_BYTES, TAIL_HINT_AT};
 use crate::media::{Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 use crate::prefault::Prefault;
 
@@ -63,6 +64,9 @@ impl Offset {
     }
 }
 
+/// Where the tail hint lies.
+pub(crate) const TAIL_HINT: Offset = Offset(TAIL_HINT_AT);
+
 impl std::fmt::Debug for Offset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{:#x}", self.part(), self.byte())
@@ -88,14 +92,22 @@ pub(crate) struct Part<M: Media> {
     pub(crate) files: Vec<Arc<M::File>>,
     pub(crate) map: Arc<M::Map>,
     pub(crate) stripe: Stripe,
+    /// Bytes that are used, which may be fewer than the mapping has: whatever was added to a file is none of the pool's.
+    len_bytes: u64,
     /// Whether any file needs msync; kept here because every flush asks.
     is_paged: bool,
 }
 
 impl<M: Media> Part<M> {
-    pub(crate) fn new(files: Vec<Arc<M::File>>, map: M::Map, stripe: Stripe) -> Part<M> {
+    /// A part whose files have `file_bytes` each.
+    pub(crate) fn new(files: Vec<Arc<M::File>>, map: M::Map, stripe: Stripe, file_bytes: u64) -> Part<M> {
+        let len_bytes = stripe.logical_bytes(file_bytes).min(map.len_bytes());
         let is_paged = files.iter().any(|file| file.backing().granularity == Granularity::Page);
-        Part { files, map: Arc::new(map), stripe, is_paged }
+        Part { files, map: Arc::new(map), stripe, len_bytes, is_paged }
+    }
+
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
     }
 }
 
@@ -171,7 +183,7 @@ impl<M: Media> PoolSet<M> {
 
     /// Length of a part in bytes.
     pub(crate) fn part_bytes(&self, index: u16) -> Option<u64> {
-        self.part(index).map(|p| p.map.len_bytes())
+        self.part(index).map(|part| part.len_bytes)
     }
 
     /// Address of a byte. Valid as long as the set lives.
@@ -248,6 +260,19 @@ impl<M: Media> PoolSet<M> {
         self.note(part, pending, offset, len_bytes);
     }
 
+    /// Flushes what another process has left visible and this one goes on from. Where the kernel writes pages back it may
+    /// have failed to, told that process once, and taken the page for clean since: so the bytes are stored again.
+    #[track_caller]
+    pub(crate) fn flush_adopted(&self, pending: &mut Pending, offset: Offset, len_bytes: u64) {
+        let part = self.at(offset);
+        if part.is_paged && self.mode == OpenMode::Writer {
+            let mut bytes = vec![0; len_bytes as usize];
+            part.map.load_bytes(offset.byte(), &mut bytes);
+            part.map.store_bytes(offset.byte(), &bytes);
+        }
+        self.flush(pending, offset, len_bytes);
+    }
+
     fn note(&self, part: &Part<M>, pending: &mut Pending, offset: Offset, len_bytes: u64) {
         if part.is_paged {
             pending.page_ranges.push((offset, len_bytes));
@@ -267,12 +292,13 @@ impl<M: Media> PoolSet<M> {
         }
         merge_ranges(&mut pending.page_ranges);
         let mut failed = self.sync_failed.lock().expect("a system call does not panic");
-        for (offset, len_bytes) in pending.page_ranges.drain(..) {
+        for &(offset, len_bytes) in &pending.page_ranges {
             if *failed {
                 return Err(Error::WritesRefused { path: self.path.clone() });
             }
             self.at(offset).map.sync_range(offset.byte(), len_bytes).inspect_err(|_| *failed = true)?;
         }
+        pending.page_ranges.clear();
         Ok(())
     }
 
@@ -301,12 +327,8 @@ impl<M: Media> PoolSet<M> {
     pub fn check_lengths(&self) -> Result<()> {
         for part in self.parts() {
             let members = part.files.len() as u64;
-            let expected_bytes = if members == 1 {
-                part.map.len_bytes()
-            } else {
-                use crate::format::HEAD_BYTES;
-                HEAD_BYTES + (part.map.len_bytes() - HEAD_BYTES) / members
-            };
+            let expected_bytes =
+                if members == 1 { part.len_bytes } else { HEAD_BYTES + (part.len_bytes - HEAD_BYTES) / members };
             for file in &part.files {
                 let got_bytes = file.len_bytes()?;
                 if got_bytes < expected_bytes {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::lock;
@@ -74,6 +74,11 @@ impl MappedFile {
             Err(Errno::NOENT) => Ok(false),
             Err(e) => Err(Error::io("examining", path, e)),
         }
+    }
+
+    /// Whether nothing can be written to the file system that it is on.
+    pub(super) fn is_on_read_only_mount(&self) -> bool {
+        sys::fstatvfs(&self.descriptor).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// Room left on the file system, or `None` where it does not say.

@@ -389,6 +389,8 @@ impl MediaMap for Mapping {
             match unsafe { mm::msync(start, pages_bytes, MsyncFlags::SYNC) } {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
+                // Some read-only file systems know no sync at all, and have nothing to write.
+                Err(Errno::INVAL) if self.files[0].is_on_read_only_mount() => return Ok(()),
                 Err(e) => {
                     let (member, _, _) = self.stripe.locate(offset_bytes);
                     return Err(Error::io("syncing the mapping", self.files[usize::from(member)].path(), e));
