@@ -154,9 +154,9 @@ impl<M: Media> Pool<M> {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
         let (set, superblock) = lifecycle::open_set(media, path, file, layout, mode)?;
-        let replayed = Replayed::read(&set, superblock.set)?;
+        let (replayed, free) = Replayed::read_with_parts(&set, superblock.set)?;
         replayed.check_tail(&set, &superblock)?;
-        let space = Space::new(replayed.free_map(&set)?);
+        let space = Space::new(free);
         let identity = Identity {
             set: superblock.set,
             layout: superblock.layout.clone(),
@@ -286,13 +286,12 @@ impl<M: Media> Pool<M> {
     fn reread(&self, reader: bool) -> Result<u64> {
         let shared = &*self.shared;
         lifecycle::open_new_parts(&shared.set, shared.identity.set)?;
-        let replayed = Replayed::read(&shared.set, shared.identity.set)?;
+        let (replayed, free) = Replayed::read_with_parts(&shared.set, shared.identity.set)?;
         let generation = replayed.catalogue.generation;
         if reader {
             replayed.persist(&shared.set)?;
             shared.pins.lock(generation)?;
         }
-        let free = replayed.free_map(&shared.set)?;
         let mut catalogue = shared.catalogue.write().expect("no panic while the catalogue is exchanged");
         let before = catalogue.generation;
         *catalogue = replayed.catalogue;
@@ -414,6 +413,25 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
+    /// Replays the log and finds out what it leaves free. Beside a writer the log may lead into parts that were not
+    /// linked yet when they were looked for: what cannot be understood is read again as long as there are new ones.
+    fn read_with_parts<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<(Replayed, FreeMap)> {
+        loop {
+            let parts = set.part_count();
+            let read = Replayed::read(set, uuid).and_then(|replayed| Ok((replayed.free_map(set)?, replayed)));
+            match read {
+                Ok((free, replayed)) => return Ok((replayed, free)),
+                Err(error) if set.mode() == OpenMode::Writer => return Err(error),
+                Err(error) => {
+                    lifecycle::open_new_parts(set, uuid)?;
+                    if set.part_count() == parts {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
     /// Replays the log. A commit that the tail hint proves to have been durable must be there; the hint is read
     /// first, because a writer may go on meanwhile.
     pub(crate) fn read<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<Replayed> {
