@@ -3,6 +3,7 @@
 //! | module | what it answers for |
 //! | --- | --- |
 //! | `file` | opening without surprises, reading and writing beside the mapping |
+//! | `fork` | what a forked child does with inherited locks |
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
 //! | `probe` | what a path and this kernel offer, before anything is kept there |
@@ -26,6 +27,7 @@ use crate::error::{Error, Result, Uuid};
 use crate::media::{Media, MediaFile, OpenMode, Stripe};
 
 mod file;
+mod fork;
 mod lock;
 mod map;
 mod private;

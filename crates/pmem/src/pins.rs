@@ -18,6 +18,11 @@ pub(crate) const WRITER_AT: u64 = 1 << 61;
 /// Generation 0, which pins everything; generation g lies g bytes further.
 const GENERATIONS_AT: u64 = (1 << 61) + (1 << 32);
 
+/// The byte whose lock pins a generation.
+pub(crate) fn byte_of(generation: u64) -> std::ops::Range<u64> {
+    GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1
+}
+
 /// The pins of one open pool.
 pub(crate) struct Pins<F: MediaFile> {
     file: Arc<F>,
@@ -85,16 +90,21 @@ impl<F: MediaFile> Pins<F> {
 
     /// Pins a generation against a writer in another process, as long as the file stays open.
     pub(crate) fn lock(&self, generation: u64) -> Result<bool> {
-        self.file.try_lock(LockKind::Shared, GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1)
+        self.file.try_lock(LockKind::Shared, byte_of(generation))
     }
 
     pub(crate) fn unlock(&self, generation: u64) -> Result<()> {
-        self.file.unlock(GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1)
+        self.file.unlock(byte_of(generation))
     }
 
     /// The generations that this process pins, oldest first.
     pub(crate) fn own(&self) -> Vec<u64> {
         self.own.lock().expect("counting cannot panic").keys().copied().collect()
+    }
+
+    /// As [`Pins::own`], without waiting: in a forked child whoever counted at that moment never ends.
+    pub(crate) fn try_own(&self) -> Option<Vec<u64>> {
+        self.own.try_lock().ok().map(|own| own.keys().copied().collect())
     }
 
     /// The oldest generation that anybody pins below `limit`.
