@@ -189,6 +189,14 @@ class Pool(MutableMapping[str, Any]):
         """Collects edits; they become true together when the ``with`` block ends without an exception."""
         return Transaction(self, threads, checksum)
 
+    def rename(self, old: str, new: str, *, replace: bool = False) -> int:
+        """Gives an object another name, in one atomic step and without a copy; returns the generation of the commit.
+
+        Arrays and readers that have not moved on keep the old name. If the new name is taken this is `AlreadyExists`,
+        unless the object there is to be replaced.
+        """
+        return self._native.rename(old, new, replace)
+
     def ls(self) -> list[ObjectInfo]:
         """What there is."""
         return [ObjectInfo(**fields) for fields in self._native.ls()]

@@ -136,6 +136,10 @@ impl NativePool {
         persist(py, &store, &items, &removes, &How { threads, checksum, progress })
     }
 
+    fn rename(&self, py: Python<'_>, old: &str, new: &str, replace: bool) -> PyResult<u64> {
+        self.run(py, |store| if replace { store.rename_over(old, new) } else { store.rename(old, new) })
+    }
+
     /// Objects of one generation; all of them when no names are given.
     fn restore<'py>(&self, py: Python<'py>, names: Option<Vec<String>>, private: bool) -> PyResult<Vec<Restored<'py>>> {
         let views = self.run(py, |store| match names {

@@ -122,7 +122,11 @@ impl Catalogue {
     pub(crate) fn apply(&mut self, changes: Vec<Change>, generation: u64) {
         for change in changes {
             match change {
-                Change::Put(name, region) => self.put(name, region, generation),
+                Change::Put(name, region) => {
+                    // What a name of the same batch has left to it does not wait to be reclaimed.
+                    region.extents.iter().for_each(|&extent| self.reused(extent));
+                    self.put(name, region, generation);
+                }
                 Change::Remove(name) => drop(self.remove(&name, generation)),
             }
         }
@@ -190,8 +194,8 @@ impl Catalogue {
         self.retired.insert(retired.extent.offset.to_word(), retired);
     }
 
-    /// Notes in replay that an extent is in use. What was retired there must have been reclaimed before, whole, so it
-    /// is not waiting any more.
+    /// Notes that an extent is in use. What was retired there was reclaimed before, whole, or is taken over by this
+    /// very batch, so it is not waiting any more.
     pub(crate) fn reused(&mut self, extent: Extent) {
         let (start, end) = (extent.offset.to_word(), extent.offset.to_word().saturating_add(extent.len_bytes));
         while let Some((&at, _)) =

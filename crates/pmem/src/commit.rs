@@ -50,7 +50,8 @@ pub struct RegionSpec {
     pub flags: u32,
     /// The product's description, at most 1 MiB.
     pub meta: Vec<u8>,
-    /// Extents that the name has already and keeps. They come first.
+    /// Extents that the name has already and keeps, or takes over from a name that the same batch removes. They come
+    /// first.
     pub keep: Vec<Extent>,
     /// New extents, filled and persisted by the caller.
     pub add: Vec<Reservation>,
@@ -300,10 +301,12 @@ impl<M: Media> Shared<M> {
                 return Err(Error::BadName { name: name.clone(), reason: "it stands twice in one commit" });
             }
         }
+        let mut orphaned = std::collections::BTreeSet::new();
         for name in &batch.removes {
-            let Some((name, _)) = catalogue.names.get_key_value(name.as_str()) else {
+            let Some((name, region)) = catalogue.names.get_key_value(name.as_str()) else {
                 return Err(Error::NoSuchName { name: name.clone() });
             };
+            orphaned.extend(region.extents.iter().map(|extent| extent.offset.to_word()));
             changes.push(Change::Remove(name.clone()));
         }
         for (name, spec) in batch.puts {
@@ -311,7 +314,9 @@ impl<M: Media> Shared<M> {
             check_limit("the description", spec.meta.len(), MAX_META_BYTES)?;
             check_limit("the list of extents", spec.keep.len() + spec.add.len(), MAX_EXTENTS)?;
             let had = catalogue.names.get(name.as_str()).map_or(&[][..], |region| &region.extents);
-            if let Some(stray) = spec.keep.iter().find(|extent| !had.contains(extent)) {
+            // Taken over once: two names never share an extent.
+            let mut is_its = |extent: &Extent| had.contains(extent) || orphaned.remove(&extent.offset.to_word());
+            if let Some(stray) = spec.keep.iter().find(|extent| !is_its(extent)) {
                 return Err(Error::Corrupt {
                     path: self.set.path().to_owned(),
                     what: "an extent to keep, which the name does not have,",

@@ -117,6 +117,7 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             let (name, spec) = put.finish(self.store, options.checksums);
             batch.put(&name, spec);
         }
+        let _names = self.store.names_stay()?;
         Ok(pool.commit(batch)?.generation)
     }
 }
