@@ -67,8 +67,12 @@ pub(crate) enum Change {
     Remove(Box<str>),
 }
 
-/// A name that the catalogue takes: 1 to 1024 bytes of UTF-8 without control characters.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// A name that the catalogue takes: 1 to 1024 bytes of UTF-8 without control characters. A commit checks its names; this
+/// is for products that do much before they commit.
+///
+/// # Errors
+/// `BadName`.
+pub fn check_name(name: &str) -> Result<()> {
     let reason = match name {
         "" => "it is empty",
         _ if name.len() > MAX_NAME_BYTES => "it has more than 1024 bytes",
