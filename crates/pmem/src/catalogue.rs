@@ -67,8 +67,12 @@ pub(crate) enum Change {
     Remove(Box<str>),
 }
 
-/// A name that the catalogue takes: 1 to 1024 bytes of UTF-8 without control characters.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// A name that the catalogue takes: 1 to 1024 bytes of UTF-8 without control characters. A commit checks its names; this
+/// is for products that do much before they commit.
+///
+/// # Errors
+/// `BadName`.
+pub fn check_name(name: &str) -> Result<()> {
     let reason = match name {
         "" => "it is empty",
         _ if name.len() > MAX_NAME_BYTES => "it has more than 1024 bytes",
@@ -128,7 +132,11 @@ impl Catalogue {
     pub(crate) fn apply(&mut self, changes: Vec<Change>, generation: u64) {
         for change in changes {
             match change {
-                Change::Put(name, region) => self.put(name, region, generation),
+                Change::Put(name, region) => {
+                    // What a name of the same batch has left to it does not wait to be reclaimed.
+                    region.extents.iter().for_each(|&extent| self.reused(extent));
+                    self.put(name, region, generation);
+                }
                 Change::Remove(name) => drop(self.remove(&name, generation)),
             }
         }
@@ -207,8 +215,8 @@ impl Catalogue {
         self.retired.insert(retired.extent.offset.to_word(), retired);
     }
 
-    /// Notes in replay that an extent is in use. What was retired there must have been reclaimed before, whole, so it
-    /// is not waiting any more.
+    /// Notes that an extent is in use. What was retired there was reclaimed before, whole, or is taken over by this
+    /// very batch, so it is not waiting any more.
     pub(crate) fn reused(&mut self, extent: Extent) {
         let (start, end) = (extent.offset.to_word(), extent.offset.to_word().saturating_add(extent.len_bytes));
         while let Some((&at, _)) =

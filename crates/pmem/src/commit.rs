@@ -51,7 +51,8 @@ pub struct RegionSpec {
     pub flags: u32,
     /// The product's description, at most 1 MiB.
     pub meta: Vec<u8>,
-    /// Extents that the name has already and keeps. They come first.
+    /// Extents that the name has already and keeps, or takes over from a name that the same batch removes. They come
+    /// first.
     pub keep: Vec<Extent>,
     /// New extents, filled and persisted by the caller.
     pub add: Vec<Reservation>,
@@ -312,10 +313,12 @@ impl<M: Media> Shared<M> {
                 return Err(Error::BadName { name: name.clone(), reason: "it stands twice in one commit" });
             }
         }
+        let mut orphaned = HashSet::new();
         for name in &batch.removes {
-            let Some((name, _)) = catalogue.names.get_key_value(name.as_str()) else {
+            let Some((name, region)) = catalogue.names.get_key_value(name.as_str()) else {
                 return Err(Error::NoSuchName { name: name.clone() });
             };
+            orphaned.extend(region.extents.iter().copied());
             changes.push(Change::Remove(name.clone()));
         }
         for (name, spec) in batch.puts {
@@ -323,8 +326,9 @@ impl<M: Media> Shared<M> {
             check_limit("the description", spec.meta.len(), MAX_META_BYTES)?;
             check_limit("the list of extents", spec.keep.len() + spec.add.len(), MAX_EXTENTS)?;
             let had = catalogue.names.get(name.as_str()).map_or(&[][..], |region| &region.extents);
-            let mut had: HashSet<&Extent> = had.iter().collect();
-            if !spec.keep.iter().all(|extent| had.remove(extent)) {
+            // Taken over once: two names never share an extent.
+            let mut its: HashSet<&Extent> = had.iter().collect();
+            if !spec.keep.iter().all(|extent| its.remove(extent) || orphaned.remove(extent)) {
                 return Err(Error::BadName { name, reason: "it cannot keep an extent that it has not, or one twice" });
             }
             if !spec.add.iter().all(|reservation| reservation.is_of(&self.space)) {

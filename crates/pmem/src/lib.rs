@@ -38,7 +38,7 @@ mod remove;
 #[allow(unsafe_code)] // hands raw sources on to the copy
 mod set;
 
-pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo};
+pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo, check_name};
 pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
 pub use check::{CheckProgress, CheckReport, Finding, Severity, check};
 pub use commit::{Committed, RedoBatch, RegionSpec};

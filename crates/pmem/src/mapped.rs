@@ -3,6 +3,7 @@
 //! | module | what it answers for |
 //! | --- | --- |
 //! | `file` | opening without surprises, reading and writing beside the mapping |
+//! | `fork` | what a forked child does with inherited locks |
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
 //! | `probe` | what a path and this kernel offer, before anything is kept there |
@@ -27,6 +28,7 @@ use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
 use crate::pins::WRITER_AT;
 
 mod file;
+mod fork;
 mod lock;
 mod map;
 mod private;

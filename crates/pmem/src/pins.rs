@@ -18,6 +18,11 @@ pub(crate) const WRITER_AT: u64 = 1 << 61;
 /// Generation 0, which pins everything; generation g lies g bytes further.
 const GENERATIONS_AT: u64 = (1 << 61) + (1 << 32);
 
+/// The byte whose lock pins a generation.
+pub(crate) fn byte_of(generation: u64) -> std::ops::Range<u64> {
+    GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1
+}
+
 /// The pins of one open pool.
 pub(crate) struct Pins<F: MediaFile> {
     file: Arc<F>,
@@ -88,7 +93,7 @@ impl<F: MediaFile> Pins<F> {
     /// Pins a generation against a writer in another process, as long as the file stays open.
     pub(crate) fn lock(&self, generation: u64) -> Result<bool> {
         self.locked.lock().expect("counting cannot panic").insert(generation);
-        self.file.try_lock(LockKind::Shared, GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1)
+        self.file.try_lock(LockKind::Shared, byte_of(generation))
     }
 
     /// Lets go of the locks on generations that this process pins no more, but for `generation`.
@@ -97,7 +102,7 @@ impl<F: MediaFile> Pins<F> {
         let mut locked = self.locked.lock().expect("counting cannot panic");
         let idle: Vec<u64> = locked.iter().copied().filter(|g| *g != generation && !own.contains(g)).collect();
         for g in idle {
-            self.file.unlock(GENERATIONS_AT + g..GENERATIONS_AT + g + 1)?;
+            self.file.unlock(byte_of(g))?;
             locked.remove(&g);
         }
         Ok(())
@@ -106,6 +111,11 @@ impl<F: MediaFile> Pins<F> {
     /// The generations that this process pins, oldest first.
     pub(crate) fn own(&self) -> Vec<u64> {
         self.own.lock().expect("counting cannot panic").keys().copied().collect()
+    }
+
+    /// As [`Pins::own`], without waiting: in a forked child whoever counted at that moment never ends.
+    pub(crate) fn try_own(&self) -> Option<Vec<u64>> {
+        self.own.try_lock().ok().map(|own| own.keys().copied().collect())
     }
 
     /// The oldest generation that anybody pins below `limit`.

@@ -1,8 +1,9 @@
 //! Open files and device-DAX devices.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ use crate::media::{LockKind, MediaFile, OpenMode, Touch};
 pub struct MappedFile {
     path: PathBuf,
     pub(super) descriptor: OwnedFd,
+    /// What locks belong to, from the first one on.
+    locks: OnceLock<OwnedFd>,
     pub(super) is_writable: bool,
     /// Whether mappings are made with MAP_SYNC, as the backing relies on.
     pub(super) map_sync: bool,
@@ -62,7 +65,29 @@ impl MappedFile {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let backing = detector.backing(&Subject { path: &absolute, device: number, kind, map_sync });
         let is_writable = mode == OpenMode::Writer;
-        Ok(MappedFile { path: path.to_owned(), descriptor, is_writable, map_sync, device, backing })
+        let (path, locks) = (path.to_owned(), OnceLock::new());
+        Ok(MappedFile { path, descriptor, locks, is_writable, map_sync, device, backing })
+    }
+
+    /// Opens the same file once more.
+    pub(super) fn open_again(&self, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        sys::open(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()), flags, Mode::empty())
+    }
+
+    /// The open file that locks belong to. It is one of its own, because a mapping holds on to the one that it was made
+    /// from: a forked child could not let go of a lock there. Where it cannot be had, without /proc, it is the same.
+    pub(super) fn lock_file(&self) -> Result<&OwnedFd> {
+        if let Some(locks) = self.locks.get() {
+            return Ok(locks);
+        }
+        let access = if self.is_writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let locks = match self.open_again(access) {
+            Ok(own) => own,
+            Err(_) => rustix::io::fcntl_dupfd_cloexec(&self.descriptor, 0)
+                .map_err(|e| Error::io("opening for locks", &self.path, e))?,
+        };
+        Ok(self.locks.get_or_init(|| locks))
     }
 
     /// Whether the name means this open file.
@@ -191,15 +216,15 @@ impl MediaFile for MappedFile {
     }
 
     fn try_lock(&self, kind: LockKind, range: Range<u64>) -> Result<bool> {
-        lock::try_lock(&self.descriptor, kind, range).map_err(|e| Error::io("locking", &self.path, e))
+        lock::try_lock(self.lock_file()?, kind, range).map_err(|e| Error::io("locking", &self.path, e))
     }
 
     fn unlock(&self, range: Range<u64>) -> Result<()> {
-        lock::unlock(&self.descriptor, range).map_err(|e| Error::io("unlocking", &self.path, e))
+        lock::unlock(self.lock_file()?, range).map_err(|e| Error::io("unlocking", &self.path, e))
     }
 
     fn find_lock(&self, range: Range<u64>) -> Result<Option<u64>> {
-        lock::find_lock(&self.descriptor, range).map_err(|e| Error::io("looking for locks", &self.path, e))
+        lock::find_lock(self.lock_file()?, range).map_err(|e| Error::io("looking for locks", &self.path, e))
     }
 }
 
