@@ -37,6 +37,14 @@ pub(crate) fn demo(workspace: &Workspace) -> Outcome {
     }
 }
 
+/// Measures the store beside the other ways to keep arrays.
+pub(crate) fn bench(workspace: &Workspace) -> Outcome {
+    match interpreter(workspace) {
+        Ok(mut command) => Outcome::of_shown(command.arg("peers/store/compare.py")),
+        Err(outcome) => outcome,
+    }
+}
+
 /// An interpreter that can import the package, built as it is now.
 pub(crate) fn interpreter(workspace: &Workspace) -> Result<Command, Outcome> {
     let python = venv_python()?;
