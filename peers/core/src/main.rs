@@ -1,13 +1,14 @@
-//! What the core costs: opening a pool of 10,000 names, and a persist through the seam beside the same instructions
-//! written out.
+//! The core beside itself: a persist through the seam and the same instructions written out, a first copy into an
+//! untouched pool and into a pre-faulted one, a stripe and a single device; and opening a pool of 10,000 names.
 //!
 //! ```text
-//! cargo run --release -p peers-core [-- DIRECTORY]
+//! cargo run --release -p peers-core [-- MEMORY [DISK]]
 //! ```
 //!
-//! Both sides of a comparison run alternately in one process, A B B A. On tmpfs the figures are emulated: they are
-//! those of main memory and of no persistent-memory device. What is printed are `remanent-report`'s lines: name,
-//! median, quartiles, unit and where the figure comes from.
+//! MEMORY is a folder in memory that may be mapped, /dev/shm unless told, and DISK one on a disk, that of this program
+//! unless told. Both sides of a comparison run alternately in one process, A B B A. On tmpfs the figures are emulated:
+//! they are those of main memory and of no persistent-memory device. What is printed are `remanent-report`'s lines:
+//! name, median, quartiles, unit and where the figure comes from.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -17,17 +18,22 @@ use remanent_pmem::{Granularity, Layout, Mapped, PartOptions, Pool};
 use scratch::Scratch;
 
 mod names;
+mod prefault;
 mod print;
 mod scratch;
 mod seam;
+mod stripe;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
 const LAYOUT: Layout = Layout { name: "bench", version: 1 };
 
 fn main() -> ExitCode {
-    let directory = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-    match run(&Scratch::new(&directory), &mut io::stdout().lock()) {
+    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
+    let memory = arguments.next().unwrap_or_else(|| PathBuf::from("/dev/shm"));
+    let disk = arguments.next().or_else(|| Some(std::env::current_exe().ok()?.parent()?.to_owned()));
+    let disk = disk.unwrap_or_else(std::env::temp_dir);
+    match run(&Scratch::new(&memory), &Scratch::new(&disk), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be the same closed pipe; then nobody is there to be told.
@@ -37,15 +43,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(scratch: &Scratch, out: &mut dyn Write) -> Result {
-    let path = scratch.file("names")?;
+fn run(memory: &Scratch, disk: &Scratch, out: &mut dyn Write) -> Result {
+    let path = memory.file("names")?;
     let pool = Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(64 << 20))?;
     names::fill(&pool)?;
     let backing = pool.info().backing;
-    writeln!(out, "# {} ({}): {}", path.display(), backing.filesystem, backing.durability.as_str())?;
+    print::place(out, &path, &backing)?;
     if backing.granularity == Granularity::CacheLine {
         seam::run(&pool, out)?;
     }
     pool.close()?;
-    names::open(&path, print::provenance(&backing), out)
+    names::open(&path, print::provenance(&backing), out)?;
+    prefault::run(memory, out)?;
+    prefault::run(disk, out)?;
+    stripe::run(memory, out)
 }

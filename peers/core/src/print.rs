@@ -1,6 +1,7 @@
 //! Results as lines, in the form of `remanent-report`.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use remanent_pmem::Backing;
 use remanent_report::{Comparison, Provenance, Record, Samples};
@@ -12,6 +13,13 @@ pub(crate) fn provenance(backing: &Backing) -> Provenance {
         remanent_pmem::Provenance::Emulated => Provenance::Emulated,
         remanent_pmem::Provenance::Modelled => Provenance::Modelled,
     }
+}
+
+/// Where the figures that follow are measured, and what a persist is worth there.
+pub(crate) fn place(out: &mut dyn Write, path: &Path, backing: &Backing) -> io::Result<()> {
+    let Backing { filesystem, granularity, durability, .. } = backing;
+    let (durability, granularity) = (durability.as_str(), granularity.as_str());
+    writeln!(out, "# {} ({filesystem}): {durability}, {granularity} granularity", path.display())
 }
 
 /// A line for each side of a comparison and one for `b / a`, taken round by round.
