@@ -165,6 +165,7 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'
     let set = store.pool().set();
     let total_bytes = puts.iter().map(|put| put.object.descriptor().payload_bytes()).sum();
     let populated = (store.info().backing.provenance == Provenance::Emulated).then_some(&store.populated);
+    store.note_prefaulted();
     let mut pending = Pending::new();
     let mut before_bytes = 0;
     let cancelled = AtomicBool::new(false);
