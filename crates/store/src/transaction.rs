@@ -21,8 +21,8 @@ use crate::source::Object;
 use crate::store::Store;
 use crate::view::sum;
 
-/// From this length on a range is populated by several threads: each takes a step of 64 MiB.
-const PARALLEL_GUARD_FROM_BYTES: u64 = 128 << 20;
+/// From this length on a range is populated by several threads: two steps of 16 MiB.
+const PARALLEL_GUARD_FROM_BYTES: u64 = 32 << 20;
 
 /// How far a commit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
