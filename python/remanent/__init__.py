@@ -5,8 +5,8 @@
 >>> with remanent.create(path, "64MB") as pool:
 ...     generation = pool.persist(weights=numpy.ones((2, 3)), step=numpy.int64(7))
 >>> arrays = remanent.restore(path)  # in this process or in the next one
->>> arrays["weights"].sum(), int(arrays["step"])
-(np.float64(6.0), 7)
+>>> float(arrays["weights"].sum()), int(arrays["step"])
+(6.0, 7)
 
 The verbs are those of Imamura and Yoshida's `pmem_create`, `pmem_persist` and `pmem_restore`, which are here by these
 names too.

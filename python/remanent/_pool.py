@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
 
 _VIEW_MODES = ("c", "r")
+_PROGRESS_EVERY_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,12 @@ class Pool(MutableMapping[str, Any]):
         info = self._native.info()
         return Durability(*(info[key] for key in ("durability", "granularity", "provenance", "filesystem", "reason")))
 
-    def grow(self, size: Size, *, path: Path | None = None) -> None:
-        """Adds a file of that size to the pool: beside the first one, or at a path."""
-        self._native.grow(parse_file_size(size), path, [], None)
+    def grow(
+        self, size: Size, *, path: Path | None = None, stripe: Iterable[Path] = (), chunk: Size | None = None
+    ) -> None:
+        """Adds a file of that size to the pool: beside the first one, or at a path. stripe, chunk: as for `create`."""
+        chunk_bytes = None if chunk is None else parse_size(chunk)
+        self._native.grow(parse_file_size(size), path, list(stripe), chunk_bytes)
 
     def gc(self) -> int:
         """Frees what was replaced or removed and nobody views any more; returns its bytes. Every persist does so too."""
@@ -227,11 +232,23 @@ class Pool(MutableMapping[str, Any]):
         """Compares objects with their checksums; returns how many matched and how many have none."""
         return self._native.verify()
 
-    def prefault(self, *, wait: bool = False) -> None:
-        """Has the system allocate the pool's pages ahead of use, in the background; also those added by `grow`."""
+    def prefault(self, *, wait: bool = False, progress: Progress | None = None) -> None:
+        """Has the system allocate the pool's pages ahead of use, in the background; also those added by `grow`.
+
+        wait: returns when they are there. progress: waits too, and calls ``progress(done_bytes, total_bytes)`` now and
+        then and at the end; what it raises ends the waiting, and pre-faulting goes on in the background.
+        """
         self._native.prefault()
-        if wait:
-            self._native.wait_for_prefault()
+        if progress is None:
+            if wait:
+                self._native.wait_for_prefault()
+            return
+        while not self._native.prefault_is_finished():
+            progress(*self._native.prefault_progress())
+            time.sleep(_PROGRESS_EVERY_S)
+        _, total_bytes = self._native.prefault_progress()
+        self._native.wait_for_prefault()
+        progress(total_bytes, total_bytes)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -227,6 +227,10 @@ impl NativePool {
         Ok((progress.done_bytes, progress.total_bytes))
     }
 
+    fn prefault_is_finished(&self, py: Python<'_>) -> PyResult<bool> {
+        self.run(py, |store| Ok(store.prefault_is_finished()))
+    }
+
     fn wait_for_prefault(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |store| store.wait_for_prefault())
     }

@@ -116,12 +116,26 @@ def test_a_pool_grows_and_is_prefaulted(path):
 
 
 def test_a_pool_over_several_files(path):
-    other = path.with_name("second")
-    with remanent.create(path, "16MiB", stripe=[other], chunk="2MiB") as pool:
+    others = [path.with_name(name) for name in ("second", "third", "fourth")]
+    with remanent.create(path, "16MiB", stripe=others[:1], chunk="2MiB") as pool:
         array = np.random.default_rng(1).integers(0, 256, 10 << 20, np.uint8)
         pool["a"] = array
-        assert pool.info()["files"] == [path, other]
-    assert (remanent.restore(path)["a"] == array).all()
+        assert pool.info()["files"] == [path, others[0]]
+        pool.grow("12MiB", path=others[1], stripe=others[2:], chunk="4MiB")
+        assert pool.info()["files"] == [path, *others]
+        pool["b"] = more = np.random.default_rng(2).integers(0, 256, 16 << 20, np.uint8)
+    restored = remanent.restore(path)
+    assert (restored["a"] == array).all() and (restored["b"] == more).all()
+
+
+def test_prefaulting_tells_how_far_it_is(path):
+    calls = []
+    with remanent.create(path, "256MiB", prefault=True) as pool:
+        pool.prefault(progress=lambda done, total: calls.append((done, total)))
+        assert calls[-1] == (254 << 20, 254 << 20) and calls == sorted(calls)
+        pool.prefault(progress=lambda done, total: calls.append((done, total)))
+        assert calls[-1] == (0, 0), "there is nothing left to do"
+        pool["a"] = np.ones(8 << 20, np.uint8)
 
 
 def test_checksums_and_their_count(path):

@@ -15,6 +15,7 @@ const MDBOOK: &str = "mdbook@0.5.4";
 const STEPS: &[Step] = &[
     Step { name: "dist: command", lanes: &[], part: None, run: command },
     Step { name: "dist: wheel", lanes: &[], part: Some(python::PART), run: wheel },
+    Step { name: "dist: the wheel's tests", lanes: &[], part: Some(python::PART), run: test_wheel },
     Step { name: "dist: book", lanes: &[], part: None, run: book },
 ];
 
@@ -43,6 +44,10 @@ fn command(workspace: &Workspace) -> Outcome {
 
 fn wheel(workspace: &Workspace) -> Outcome {
     python::wheel(workspace, &folder(workspace))
+}
+
+fn test_wheel(workspace: &Workspace) -> Outcome {
+    python::test_wheel(workspace, &folder(workspace))
 }
 
 fn book(workspace: &Workspace) -> Outcome {

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use crate::bench;
 use crate::checks;
 use crate::counts::Counts;
 use crate::dax;
@@ -30,7 +31,8 @@ const STEPS: &[Step] = &[
     Step { name: "dax", lanes: &[Dax], part: None, run: dax::run },
     Step { name: "demo: the command", lanes: &[Demo], part: None, run: demo_command },
     Step { name: "demo: arrays that survive", lanes: &[Demo], part: Some(python::PART), run: python::demo },
-    Step { name: "bench: peers", lanes: &[Bench], part: Some("peers/Cargo.toml"), run: bench_peers },
+    Step { name: "bench: peers", lanes: &[Bench], part: Some(bench::PART), run: bench::peers },
+    Step { name: "bench: arrays", lanes: &[Bench], part: Some(python::PART), run: python::bench },
 ];
 
 /// Runs a lane; tells whether nothing failed.
@@ -78,13 +80,6 @@ fn cargo_test(workspace: &Workspace) -> Outcome {
 fn demo_command(workspace: &Workspace) -> Outcome {
     let mut command = workspace.cargo();
     command.args(["run", "--quiet", "--locked", "--release", "-p", "remanent-cli", "--", "--help"]);
-    Outcome::of_shown(&mut command)
-}
-
-/// Side by side with what users would pick instead; its own workspace, for its dependencies are no product's.
-fn bench_peers(workspace: &Workspace) -> Outcome {
-    let mut command = workspace.cargo();
-    command.args(["run", "--quiet", "--release", "--manifest-path", "peers/Cargo.toml"]);
     Outcome::of_shown(&mut command)
 }
 

@@ -3,6 +3,7 @@
 //! `lanes` is the table of steps, `checks` the rules of the house, `deep` the lanes that add up over many runs.
 //! It depends on no product crate, so that it still runs, and still says what is wrong, when one does not compile.
 
+mod bench;
 mod cache;
 mod checks;
 mod counts;

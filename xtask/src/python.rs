@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::cache;
 use crate::counts::Counts;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
@@ -37,6 +38,14 @@ pub(crate) fn demo(workspace: &Workspace) -> Outcome {
     }
 }
 
+/// Measures the store beside the other ways to keep arrays.
+pub(crate) fn bench(workspace: &Workspace) -> Outcome {
+    match interpreter(workspace) {
+        Ok(mut command) => Outcome::of_shown(command.arg("peers/store/compare.py")),
+        Err(outcome) => outcome,
+    }
+}
+
 /// An interpreter that can import the package, built as it is now.
 pub(crate) fn interpreter(workspace: &Workspace) -> Result<Command, Outcome> {
     let python = venv_python()?;
@@ -52,11 +61,50 @@ pub(crate) fn wheel(workspace: &Workspace, folder: &Path) -> Outcome {
         Ok(python) => python,
         Err(outcome) => return outcome,
     };
+    // One of another version would stay beside it.
+    if let Err(reason) = wheels(folder).iter().try_for_each(|wheel| cache::remove(wheel)) {
+        return Outcome::Failed(Counts::ONE_FAILED, reason);
+    }
     let mut command = workspace.command(python);
     command.args(["-m", "maturin", "build", "--quiet", "--release", "--locked", "--manifest-path", MANIFEST]);
     // A folder of its own, so that the next test finds pyo3 as it left it.
     command.arg("--target-dir").arg(workspace.target().join("wheel")).arg("--out").arg(folder);
     Outcome::of_command(&mut command)
+}
+
+/// Installs the one wheel that a folder holds into a place of its own, and runs the package's tests there: with what a
+/// user gets, and without the tree's own package.
+pub(crate) fn test_wheel(workspace: &Workspace, folder: &Path) -> Outcome {
+    match install_wheel(workspace, folder) {
+        Ok((python, place)) => {
+            let mut command = workspace.command(python);
+            command.env("PYTHONPATH", place).env("PYTHONDONTWRITEBYTECODE", "1");
+            command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python/tests"]);
+            Outcome::of_tests(&mut command, Counts::of_pytest)
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+fn wheels(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "whl")).collect()
+}
+
+fn install_wheel(workspace: &Workspace, folder: &Path) -> Result<(PathBuf, PathBuf), Outcome> {
+    let failed = |reason: String| Outcome::Failed(Counts::ONE_FAILED, reason);
+    let python = venv_python()?;
+    let place = workspace.target().join("wheel/installed");
+    cache::remove(&place).map_err(failed)?;
+    let [wheel] = &wheels(folder)[..] else {
+        return Err(failed(format!("{} does not hold one wheel", folder.display())));
+    };
+    let mut pip = workspace.command(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--target"]);
+    match Outcome::of_command(pip.arg(&place).arg(wheel)) {
+        Outcome::Done(_) => Ok((python, place)),
+        outcome => Err(outcome),
+    }
 }
 
 /// The interpreter of the environment that `./run` made.

@@ -308,6 +308,10 @@ impl MediaMap for HeapMap {
         self.len_bytes
     }
 
+    fn stripe(&self) -> Stripe {
+        self.stripe
+    }
+
     /// # Panics
     /// On a stripe, which has no single address here.
     fn base(&self) -> *mut u8 {

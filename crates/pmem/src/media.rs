@@ -185,6 +185,9 @@ pub trait MediaMap: Send + Sync + 'static {
     /// Length of the range.
     fn len_bytes(&self) -> u64;
 
+    /// How the range lies over its files.
+    fn stripe(&self) -> Stripe;
+
     /// First byte of the range; stays valid and in place as long as the value lives.
     fn base(&self) -> *mut u8;
 

@@ -11,8 +11,9 @@ use std::thread::JoinHandle;
 use crate::error::{Error, Result};
 use crate::media::{MediaMap, Touch};
 
-/// One request to the kernel: long enough to be efficient, short enough to cancel in some 15 ms.
-const STEP_BYTES: u64 = 64 << 20;
+/// One request to the kernel: long enough to be efficient, short enough to cancel in some 5 ms, and so that several
+/// threads end together.
+const STEP_BYTES: u64 = 16 << 20;
 
 /// A pre-fault under way. Dropping it cancels what has not begun and waits for the rest.
 #[derive(Debug)]

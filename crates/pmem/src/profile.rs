@@ -17,7 +17,8 @@ pub struct DeviceProfile {
     pub write_gb_s: Option<f64>,
     /// Bytes that the device writes at once; smaller writes cost as much.
     pub granule_bytes: u64,
-    /// Bytes that are safe before they are written: the fence waits only when there are more.
+    /// Bytes that the device takes, and that are safe, before they are written: a write and a fence wait only when
+    /// there are more.
     pub write_queue_bytes: u64,
     /// Where the figures were published.
     pub source: &'static str,
@@ -107,9 +108,10 @@ impl DeviceClock {
     }
 
     /// Takes a write of these bytes of the device. Writes that go on in the open granule are combined with it.
-    pub(crate) fn write(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64, past_the_cache: bool) {
+    /// Returns until when the writer stalls: a device takes no more than it writes, once its queue is full.
+    pub(crate) fn write(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64, past_the_cache: bool) -> f64 {
         if len_bytes == 0 {
-            return;
+            return now_ns;
         }
         let granule = self.profile.granule_bytes;
         let (first, last) = (offset_bytes / granule, (offset_bytes + len_bytes - 1) / granule);
@@ -121,12 +123,18 @@ impl DeviceClock {
         }
         let persist = if past_the_cache { self.profile.nt_persist_ns } else { self.profile.flush_persist_ns };
         self.persisted_at_ns = self.persisted_at_ns.max(now_ns + persist.unwrap_or(0.0));
+        now_ns.max(self.room_at_ns())
+    }
+
+    /// When all that is not written yet fits into the queue.
+    fn room_at_ns(&self) -> f64 {
+        let queue_ns = self.profile.write_gb_s.map_or(0.0, |gb_s| self.profile.write_queue_bytes as f64 / gb_s);
+        self.idle_at_ns - queue_ns
     }
 
     /// When a fence that starts now ends.
     pub(crate) fn fence(&self, now_ns: f64) -> f64 {
-        let queue_ns = self.profile.write_gb_s.map_or(0.0, |gb_s| self.profile.write_queue_bytes as f64 / gb_s);
-        now_ns.max(self.persisted_at_ns).max(self.idle_at_ns - queue_ns)
+        now_ns.max(self.persisted_at_ns).max(self.room_at_ns())
     }
 }
 
@@ -150,10 +158,12 @@ mod tests {
     #[test]
     fn much_data_is_written_at_the_published_bandwidth_and_small_writes_cost_a_granule() {
         let mut large = clock();
-        large.write(0.0, 0, 22 << 20, true);
+        let stalled_ns = large.write(0.0, 0, 22 << 20, true);
         let large_ns = large.fence(0.0);
         let expected_ns = ((22 << 20) - (16 << 10)) as f64 / 2.2;
         assert!((large_ns - expected_ns).abs() < 1.0, "{large_ns} against {expected_ns}");
+        assert_eq!(stalled_ns, large_ns, "what is not in the queue is written already");
+        assert_eq!(clock().write(7.0, 0, 16 << 10, true), 7.0, "the queue takes it");
         let (mut scattered, mut combined) = (clock(), clock());
         for i in 0..100_000 {
             scattered.write(0.0, i * 4096, 64, true);

@@ -283,25 +283,37 @@ fn truncated_member_of_a_stripe_is_named() {
 #[test]
 fn parallel_copy_equals_the_source_for_every_thread_count() {
     for fixture in Fixture::all(24 * MIB) {
-        let map = fixture.single();
-        let source = pattern(17 * MIB as usize + 123, 5);
-        for (threads, offset_bytes) in [(1, 0u64), (2, 64), (3, 2 * MIB - 1), (8, 4097)] {
-            map.store_bytes(0, &vec![0xEE; 24 * MIB as usize]);
-            let most = AtomicU64::new(0);
-            let progress = |done_bytes: u64| _ = most.fetch_max(done_bytes, Ordering::Relaxed);
-            let threads = NonZeroUsize::new(threads).unwrap();
-            // SAFETY: a slice is readable.
-            unsafe {
-                let from = source.as_ptr();
-                copy_parallel(&fixture.mapped, &map, offset_bytes, from, source.len(), threads, Some(&progress));
-            }
-            let mut found = vec![0; 24 * MIB as usize];
-            map.load_bytes(0, &mut found);
-            let (first, end) = (offset_bytes as usize, offset_bytes as usize + source.len());
-            assert!(found[first..end] == source, "{threads} threads at {offset_bytes}");
-            assert!(found[..first].iter().chain(&found[end..]).all(|&byte| byte == 0xEE));
-            assert_eq!(most.into_inner(), source.len() as u64);
+        copies_equal_the_source(&fixture, &fixture.single());
+    }
+}
+
+#[test]
+fn parallel_copy_equals_the_source_on_stripes() {
+    for (members, member_bytes, chunk_bytes) in [(2, 14 * MIB, 2 * MIB), (2, 18 * MIB, 8 * MIB), (5, 6 * MIB, 4 * MIB)]
+    {
+        let fixture = Fixture::new(members, member_bytes);
+        copies_equal_the_source(&fixture, &fixture.map(Stripe { members, chunk_bytes }, OpenMode::Writer));
+    }
+}
+
+fn copies_equal_the_source(fixture: &Fixture, map: &Mapping) {
+    let source = pattern(17 * MIB as usize + 123, 5);
+    for (threads, offset_bytes) in [(1, 0u64), (2, 64), (3, 2 * MIB - 1), (8, 4097)] {
+        map.store_bytes(0, &vec![0xEE; map.len_bytes() as usize]);
+        let most = AtomicU64::new(0);
+        let progress = |done_bytes: u64| _ = most.fetch_max(done_bytes, Ordering::Relaxed);
+        let threads = NonZeroUsize::new(threads).unwrap();
+        // SAFETY: a slice is readable.
+        unsafe {
+            let from = source.as_ptr();
+            copy_parallel(&fixture.mapped, map, offset_bytes, from, source.len(), threads, Some(&progress));
         }
+        let mut found = vec![0; map.len_bytes() as usize];
+        map.load_bytes(0, &mut found);
+        let (first, end) = (offset_bytes as usize, offset_bytes as usize + source.len());
+        assert!(found[first..end] == source, "{threads} threads at {offset_bytes}");
+        assert!(found[..first].iter().chain(&found[end..]).all(|&byte| byte == 0xEE));
+        assert_eq!(most.into_inner(), source.len() as u64);
     }
 }
 

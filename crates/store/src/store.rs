@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{
-    Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pool, PoolInfo, Prefault, PrefaultProgress,
-    RedoBatch, Region, RegionSpec, Stripe, Touch, default_copy_threads,
+    Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pool, PoolInfo, Prefault,
+    PrefaultProgress, RedoBatch, Region, RegionSpec, Stripe, Touch, default_copy_threads,
 };
 
 use crate::descriptor::Descriptor;
@@ -47,9 +47,23 @@ struct Background {
     process_id: u32,
     /// How many parts have been started.
     parts: usize,
-    running: Vec<Prefault>,
+    running: Vec<Running>,
     /// Whether parts that are added later are pre-faulted too.
     is_wanted: bool,
+}
+
+struct Running {
+    prefault: Prefault,
+    extent: Extent,
+    touch: Touch,
+}
+
+impl Running {
+    /// Whether all of it is there and writable.
+    fn is_populated(&self) -> bool {
+        let progress = self.prefault.progress();
+        self.touch == Touch::Store && progress.done_bytes == progress.total_bytes
+    }
 }
 
 impl Drop for Background {
@@ -321,9 +335,10 @@ impl<M: Media> Store<M> {
         background.is_wanted = true;
         for (index, part) in info.parts.iter().enumerate().skip(background.parts) {
             let start = Offset::new(index as u16, Stripe::HEAD_BYTES);
-            let len_bytes = part.len_bytes - Stripe::HEAD_BYTES;
+            let extent = Extent { offset: start, len_bytes: part.len_bytes - Stripe::HEAD_BYTES };
             let threads = default_copy_threads().get();
-            background.running.push(self.pool.set().prefault(start, len_bytes, touch, threads)?);
+            let prefault = self.pool.set().prefault(start, extent.len_bytes, touch, threads)?;
+            background.running.push(Running { prefault, extent, touch });
             background.parts = index + 1;
         }
         Ok(())
@@ -332,10 +347,24 @@ impl<M: Media> Store<M> {
     /// How far pre-faulting has come.
     pub fn prefault_progress(&self) -> PrefaultProgress {
         let none = PrefaultProgress { done_bytes: 0, total_bytes: 0 };
-        self.background().running.iter().map(Prefault::progress).fold(none, |sum, part| PrefaultProgress {
+        let background = self.background();
+        let parts = background.running.iter().map(|running| running.prefault.progress());
+        parts.fold(none, |sum, part| PrefaultProgress {
             done_bytes: sum.done_bytes + part.done_bytes,
             total_bytes: sum.total_bytes + part.total_bytes,
         })
+    }
+
+    /// Whether [`Store::wait_for_prefault`] would return at once.
+    pub fn prefault_is_finished(&self) -> bool {
+        self.background().running.iter().all(|running| running.prefault.is_finished())
+    }
+
+    /// Notes what pre-faulting has done so far, so that a commit need not ask for it again.
+    pub(crate) fn note_prefaulted(&self) {
+        for running in self.background().running.iter().filter(|running| running.is_populated()) {
+            self.populated.insert(running.extent);
+        }
     }
 
     /// Waits until pre-faulting has ended.
@@ -344,7 +373,13 @@ impl<M: Media> Store<M> {
     /// What the threads met; see [`pmem::MediaMap::guard`].
     pub fn wait_for_prefault(&self) -> Result<()> {
         let running = std::mem::take(&mut self.background().running);
-        running.into_iter().try_for_each(|prefault| Ok(prefault.join()?))
+        for Running { prefault, extent, touch } in running {
+            prefault.join()?;
+            if touch == Touch::Store {
+                self.populated.insert(extent);
+            }
+        }
+        Ok(())
     }
 
     /// Closes the store in order; see [`Pool::close`]. Views stay valid.
@@ -359,5 +394,30 @@ impl<M: Media> Store<M> {
 
     fn background(&self) -> std::sync::MutexGuard<'_, Background> {
         self.background.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmem::{Heap, MIN_FILE_BYTES};
+
+    use super::*;
+
+    #[test]
+    fn what_was_prefaulted_is_not_asked_for_again() {
+        let store = Store::create(Heap::new(), Path::new("/p"), &PartOptions::single(MIN_FILE_BYTES)).unwrap();
+        let space = store.pool().reserve(1 << 20).unwrap();
+        store.note_prefaulted();
+        assert!(!store.populated.contains(space.extent()), "nothing has begun");
+        store.prefault().unwrap();
+        while !store.prefault_is_finished() {
+            std::thread::yield_now();
+        }
+        store.note_prefaulted();
+        assert!(store.populated.contains(space.extent()), "done in the background");
+        store.grow(None, &PartOptions::single(MIN_FILE_BYTES)).unwrap();
+        store.wait_for_prefault().unwrap();
+        let second = Extent { offset: Offset::new(1, Stripe::HEAD_BYTES), len_bytes: 1 << 20 };
+        assert!(store.populated.contains(second), "waited for");
     }
 }

@@ -24,8 +24,8 @@ use crate::source::Object;
 use crate::store::Store;
 use crate::view::sum;
 
-/// From this length on a range is populated by several threads: each takes a step of 64 MiB.
-const PARALLEL_GUARD_FROM_BYTES: u64 = 128 << 20;
+/// From this length on a range is populated by several threads: two steps of 16 MiB.
+const PARALLEL_GUARD_FROM_BYTES: u64 = 32 << 20;
 
 /// How far a commit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,7 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'
     let set = store.pool().set();
     let total_bytes = puts.iter().map(|put| put.object.descriptor().payload_bytes()).sum();
     let populated = (store.info().backing.provenance == Provenance::Emulated).then_some(&store.populated);
+    store.note_prefaulted();
     let mut pending = Pending::new();
     let mut before_bytes = 0;
     let cancelled = AtomicBool::new(false);

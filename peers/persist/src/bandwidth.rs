@@ -32,7 +32,7 @@ fn in_halves(to: *mut u8, from: *const u8, threads: usize, copy: CopyPiece) {
     });
 }
 
-pub fn run(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
+pub(crate) fn run(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("512 MiB, GiB/s            remanent   peer        rate ratio [quartiles]");
     // SAFETY (of the four calls below): `in_halves` hands out ranges inside the source and the mapping.
     let raw_copy: CopyPiece = &|to, from, len| unsafe { raw::copy(to, from, len) };

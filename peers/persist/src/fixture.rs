@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use remanent_pmem::{CopyPlan, Mapped, Mapping, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 
-pub const TARGET_BYTES: usize = 1 << 30;
-pub const SOURCE_BYTES: usize = 512 << 20;
+pub(crate) const TARGET_BYTES: usize = 1 << 30;
+pub(crate) const SOURCE_BYTES: usize = 512 << 20;
 
-pub struct Fixture {
-    pub mapped: Mapped,
-    pub map: Mapping,
-    pub source: Vec<u8>,
+pub(crate) struct Fixture {
+    pub(crate) mapped: Mapped,
+    pub(crate) map: Mapping,
+    pub(crate) source: Vec<u8>,
     label: String,
 }
 
 impl Fixture {
-    pub fn new(directory: &Path) -> Fixture {
+    pub(crate) fn new(directory: &Path) -> Fixture {
         let mapped = Mapped::new();
         let path = directory.join(format!("persist-{}.tmp", std::process::id()));
         let file = Arc::new(mapped.create(&path, TARGET_BYTES as u64).expect("room for the target"));
@@ -40,13 +40,13 @@ impl Fixture {
         Fixture { mapped, map, source, label }
     }
 
-    pub fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         &self.label
     }
 }
 
 /// The next number of a xorshift generator (Marsaglia, "Xorshift RNGs", 2003).
-pub fn next(state: &mut u64) -> u64 {
+pub(crate) fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -54,14 +54,14 @@ pub fn next(state: &mut u64) -> u64 {
 }
 
 /// Both sides' times of each round.
-pub struct Paired {
+pub(crate) struct Paired {
     ours: Vec<f64>,
     theirs: Vec<f64>,
 }
 
 impl Paired {
     /// Runs both sides alternately, changing who is first from round to round.
-    pub fn measure(rounds: usize, mut ours: impl FnMut(), mut theirs: impl FnMut()) -> Paired {
+    pub(crate) fn measure(rounds: usize, mut ours: impl FnMut(), mut theirs: impl FnMut()) -> Paired {
         let time = |side: &mut dyn FnMut()| {
             let begin = Instant::now();
             side();
@@ -85,18 +85,18 @@ impl Paired {
         paired
     }
 
-    pub fn medians_s(&self) -> (f64, f64) {
+    pub(crate) fn medians_s(&self) -> (f64, f64) {
         (quantile(&self.ours, 0.5), quantile(&self.theirs, 0.5))
     }
 
     /// Quartiles of ours / theirs.
-    pub fn time_ratio(&self) -> [f64; 3] {
+    pub(crate) fn time_ratio(&self) -> [f64; 3] {
         let ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
         [0.25, 0.5, 0.75].map(|q| quantile(&ratios, q))
     }
 
     /// Quartiles of one side, ours first.
-    pub fn spreads_s(&self) -> [[f64; 2]; 2] {
+    pub(crate) fn spreads_s(&self) -> [[f64; 2]; 2] {
         [&self.ours, &self.theirs].map(|side| [quantile(side, 0.25), quantile(side, 0.75)])
     }
 }

@@ -46,7 +46,7 @@ fn print(len_bytes: usize, paired: &Paired) {
 }
 
 /// `nt_copy` and `fence` beside `pmem_memcpy_persist`.
-pub fn copies(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
+pub(crate) fn copies(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("copy and persist, ns      remanent [quartiles]      pmem_memcpy_persist [quartiles]   ratio [quartiles]");
     let (map, from) = (&fixture.map, fixture.source.as_ptr());
     let base = map.base();
@@ -73,7 +73,7 @@ pub fn copies(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
 }
 
 /// `store_bytes`, `flush` and `fence` beside memcpy and `pmem_persist`.
-pub fn flushes(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
+pub(crate) fn flushes(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("store, flush, fence, ns   remanent [quartiles]      memcpy + pmem_persist [quartiles] ratio [quartiles]");
     let (map, source) = (&fixture.map, fixture.source.as_slice());
     let base = map.base();

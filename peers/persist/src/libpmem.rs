@@ -7,14 +7,14 @@ use libloading::{Error, Library, Symbol};
 type MemcpyPersist = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 type Persist = unsafe extern "C" fn(*const c_void, usize);
 
-pub struct Libpmem {
+pub(crate) struct Libpmem {
     memcpy_persist: MemcpyPersist,
     persist: Persist,
     _library: Library,
 }
 
 impl Libpmem {
-    pub fn load() -> Result<Libpmem, Error> {
+    pub(crate) fn load() -> Result<Libpmem, Error> {
         // SAFETY: libpmem's constructor reads the environment and the CPU's features; the signatures are those of
         // pmem_memcpy_persist(3) and pmem_persist(3); the pointers are kept no longer than the library.
         unsafe {
@@ -28,7 +28,7 @@ impl Libpmem {
     /// # Safety
     /// As memcpy.
     #[inline]
-    pub unsafe fn memcpy_persist(&self, to: *mut u8, from: *const u8, len_bytes: usize) {
+    pub(crate) unsafe fn memcpy_persist(&self, to: *mut u8, from: *const u8, len_bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { (self.memcpy_persist)(to.cast(), from.cast(), len_bytes) };
     }
@@ -36,7 +36,7 @@ impl Libpmem {
     /// # Safety
     /// The range is mapped.
     #[inline]
-    pub unsafe fn persist(&self, start: *const u8, len_bytes: usize) {
+    pub(crate) unsafe fn persist(&self, start: *const u8, len_bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { (self.persist)(start.cast(), len_bytes) };
     }

@@ -319,6 +319,10 @@ impl MediaMap for Mapping {
         self.reservation.len_bytes as u64
     }
 
+    fn stripe(&self) -> Stripe {
+        self.stripe
+    }
+
     fn base(&self) -> *mut u8 {
         self.reservation.base
     }
