@@ -346,6 +346,10 @@ impl MediaFile for SimFile {
         &self.path
     }
 
+    fn renamed(&mut self, path: &Path) {
+        self.path = path.to_owned();
+    }
+
     fn len_bytes(&self) -> Result<u64> {
         Ok(self.sim.lock().disk.len_bytes(self.id))
     }

@@ -113,8 +113,9 @@ impl<M: Media> Pool<M> {
             layout: layout.name,
             layout_version: layout.version,
         };
-        make_part(&media, path, path, &part, options)?;
-        Pool::open(media, path, Some(layout), OpenMode::Writer)
+        // The lock goes over from the creation to the writer: nobody can come between.
+        let file = make_part(&media, path, path, &part, options)?;
+        Pool::open_file(media, path, file, Some(layout), OpenMode::Writer)
     }
 
     /// Adds a part, in a file beside the first one named after it with `.1`, `.2`, ... added, or at `path`.
@@ -189,8 +190,14 @@ struct NewPart<'a> {
     layout_version: u32,
 }
 
-/// Makes the files of a part, complete and durable.
-fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, options: &PartOptions) -> Result<()> {
+/// Makes the files of a part, complete and durable. Returns the first of them, locked.
+fn make_part<M: Media>(
+    media: &M,
+    pool: &Path,
+    path: &Path,
+    part: &NewPart<'_>,
+    options: &PartOptions,
+) -> Result<Arc<M::File>> {
     let paths: Vec<&Path> = std::iter::once(path).chain(options.more_files.iter().map(PathBuf::as_path)).collect();
     for path in &paths {
         if !media.is_device(path) && media.exists(path)? {
@@ -236,6 +243,7 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
             if let Some(temporary) = made.name.as_deref() {
                 media.rename(temporary, path)?;
                 made.name = Some(path.to_path_buf());
+                Arc::get_mut(&mut made.file).expect("it is mapped no more").renamed(path);
                 media.sync_dir(path)?;
             }
         }
@@ -250,7 +258,7 @@ fn make_part<M: Media>(media: &M, pool: &Path, path: &Path, part: &NewPart<'_>, 
             }
         }
     }
-    result
+    result.map(|()| made.swap_remove(0).file)
 }
 
 /// A file or device of a part that is being made, locked.

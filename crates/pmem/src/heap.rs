@@ -214,6 +214,10 @@ impl MediaFile for HeapFile {
         &self.path
     }
 
+    fn renamed(&mut self, path: &Path) {
+        self.path = path.to_owned();
+    }
+
     fn len_bytes(&self) -> Result<u64> {
         Ok(self.bytes.words.len() as u64 * 8)
     }

@@ -151,6 +151,9 @@ pub trait MediaFile: Send + Sync + 'static {
     /// The name it was opened by.
     fn path(&self) -> &Path;
 
+    /// Tells the open file of its new name.
+    fn renamed(&mut self, path: &Path);
+
     /// Current length, asked from the system each time.
     fn len_bytes(&self) -> Result<u64>;
 

@@ -159,6 +159,10 @@ impl<F: MediaFile> MediaFile for ModelledFile<F> {
         self.inner.path()
     }
 
+    fn renamed(&mut self, path: &Path) {
+        Arc::get_mut(&mut self.inner).expect("a file is renamed before it is mapped").renamed(path);
+    }
+
     fn len_bytes(&self) -> Result<u64> {
         self.inner.len_bytes()
     }

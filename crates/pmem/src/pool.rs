@@ -158,6 +158,17 @@ impl<M: Media> Pool<M> {
             // It was removed, and perhaps made anew, before the lock was taken.
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
+        Pool::open_file(media, path, file, layout, mode)
+    }
+
+    /// Opens what lies in the first file, which a writer has locked.
+    pub(crate) fn open_file(
+        media: M,
+        path: &Path,
+        file: Arc<M::File>,
+        layout: Option<Layout>,
+        mode: OpenMode,
+    ) -> Result<Pool<M>> {
         let pins = Pins::new(file.clone());
         if mode == OpenMode::Reader && !pins.lock_all()? {
             return Err(Error::PoolBusy { path: path.to_owned() });

@@ -142,6 +142,10 @@ impl MediaFile for MappedFile {
         &self.path
     }
 
+    fn renamed(&mut self, path: &Path) {
+        self.path = path.to_owned();
+    }
+
     fn len_bytes(&self) -> Result<u64> {
         match self.device {
             Some(device) => Ok(device.size_bytes),
