@@ -20,7 +20,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::catalogue::{CHECKPOINT, Catalogue};
 use crate::commit::MIN_SEGMENT_BYTES;
@@ -124,8 +124,9 @@ impl<M: Media> Pool<M> {
     /// As [`Pool::create`]; also `NotWritable`, `WritesRefused`, `UsedAfterFork`, `TooLarge` (no more parts),
     /// `Unsupported` (nothing stands beside a device: name the path). The pool goes on as it was then.
     pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
-        let mut guard = self.shared.lock_to_write()?;
-        let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+        self.shared.check_writable()?;
+        // Commits go on while the files are made, which may take long; only the link needs the writer's lock.
+        let _one_at_a_time = self.shared.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let set = self.set();
         let index = set.part_count();
         if path.is_none() && set.media().is_device(set.path()) {
@@ -160,15 +161,15 @@ impl<M: Media> Pool<M> {
             });
         }
         remove_if_orphan(media, &path, identity.set, u32::from(index))?;
-        make_part(media, set.path(), &path, &part, options)?;
-        let opened = open_part(
-            media,
-            set.path(),
-            &path,
-            None,
-            OpenMode::Writer,
-            Expected { set: identity.set, part: Some(part.part), index: u32::from(index) },
-        )?;
+        let file = make_part(media, set.path(), &path, &part, options)?;
+        let expected = Expected { set: identity.set, part: Some(part.part), index: u32::from(index) };
+        let opened = open_part(media, set.path(), &path, None, OpenMode::Writer, expected)?;
+        let mut guard = self.shared.lock_to_write().inspect_err(|_| remove_if_named(media, &path, &file))?;
+        let Some(writer) = guard.as_mut() else {
+            // Closed meanwhile.
+            remove_if_named(media, &path, &file);
+            return Err(self.shared.not_writable());
+        };
         match index - 1 {
             0 => writer.relink(set, |superblock| superblock.next = Some(link)),
             part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
@@ -250,15 +251,21 @@ fn make_part<M: Media>(
         Ok(())
     })();
     if result.is_err() {
-        for (name, file) in made.iter().filter_map(|made| Some((made.name.as_deref()?, &made.file))) {
-            // Best effort: the error that is reported is the first one, and a part without its member 0 is no part.
-            // The files are still locked, so that a name that means one of them goes on meaning it.
-            if media.names(name, file).unwrap_or(false) {
-                let _ = media.remove(name);
+        for made in &made {
+            if let Some(name) = &made.name {
+                remove_if_named(media, name, &made.file);
             }
         }
     }
     result.map(|()| made.swap_remove(0).file)
+}
+
+/// Removes a file that is still locked, so that a name that means it goes on meaning it. Best effort: the error that is
+/// reported is the one that came before, and an unlinked part or one without its member 0 is no part.
+fn remove_if_named<M: Media>(media: &M, name: &Path, file: &M::File) {
+    if !media.is_device(name) && media.names(name, file).unwrap_or(false) {
+        let _ = media.remove(name);
+    }
 }
 
 /// A file or device of a part that is being made, locked.

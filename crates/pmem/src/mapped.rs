@@ -9,6 +9,7 @@
 //! | `probe` | what a path and this kernel offer, before anything is kept there |
 //! | `private` | copy-on-write views |
 //! | `refusal` | which typed error an errno becomes |
+//! | `words` | copies that race with nobody |
 //!
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
 //! opened through a symbolic link, and nothing that exists is replaced. Whether a mapping is persistent memory is
@@ -34,6 +35,7 @@ mod map;
 mod private;
 mod probe;
 mod refusal;
+mod words;
 
 pub use file::MappedFile;
 pub use map::Mapping;

@@ -60,6 +60,8 @@ pub(crate) struct Shared<M: Media> {
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Held while a reader moves on: two moves at once would let go of each other's pins.
     refreshing: Mutex<()>,
+    /// Held while a part is added.
+    pub(crate) growing: Mutex<()>,
     pub(crate) process_id: u32,
 }
 
@@ -206,6 +208,7 @@ impl<M: Media> Pool<M> {
                 space,
                 writer: Mutex::new(writer),
                 refreshing: Mutex::new(()),
+                growing: Mutex::new(()),
                 process_id,
             }),
         };

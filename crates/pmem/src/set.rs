@@ -209,6 +209,15 @@ impl<M: Media> PoolSet<M> {
         self.at(offset).map.store_u64(offset.byte(), value);
     }
 
+    /// Compare-and-swap of 8 aligned bytes; `Err` has the value that was there.
+    ///
+    /// # Errors
+    /// The word that was found, when it is not `current`.
+    #[track_caller]
+    pub fn cas_u64(&self, offset: Offset, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        self.at(offset).map.cas_u64(offset.byte(), current, new)
+    }
+
     /// Stores bytes through the cache.
     #[track_caller]
     pub fn store_bytes(&self, offset: Offset, from: &[u8]) {
