@@ -56,7 +56,7 @@ pub(crate) struct Shared<M: Media> {
     pub(crate) catalogue: RwLock<Catalogue>,
     pub(crate) pins: Pins<M::File>,
     pub(crate) space: Space,
-    /// `None` in readers, and after close.
+    /// `None` in readers, and after close. A reader holds it while it refreshes.
     pub(crate) writer: Mutex<Option<Writer>>,
     pub(crate) refused: AtomicBool,
     pub(crate) process_id: u32,
@@ -272,6 +272,8 @@ impl<M: Media> Pool<M> {
         if self.mode() == OpenMode::Writer {
             return Ok(self.generation());
         }
+        // One thread at a time adds parts, and lets go of the lock on all generations.
+        let _no_writer = shared.lock_writer();
         let reader = self.mode() == OpenMode::Reader;
         if reader && !shared.pins.lock_all()? {
             return Err(Error::PoolBusy { path: shared.set.path().to_owned() });
