@@ -126,7 +126,7 @@ impl<M: Media> Pool<M> {
     pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
         self.shared.check_writable()?;
         // Commits go on while the files are made, which may take long; only the link needs the writer's lock.
-        let _one_at_a_time = self.shared.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.shared.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let set = self.set();
         let index = set.part_count();
         if path.is_none() && set.media().is_device(set.path()) {

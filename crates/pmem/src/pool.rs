@@ -58,10 +58,9 @@ pub(crate) struct Shared<M: Media> {
     pub(crate) space: Space,
     /// `None` in readers, and after close.
     pub(crate) writer: Mutex<Option<Writer>>,
-    /// Held while a reader moves on: two moves at once would let go of each other's pins.
-    refreshing: Mutex<()>,
-    /// Held while a part is added.
-    pub(crate) growing: Mutex<()>,
+    /// Held by whoever adds parts: a writer that grows, or a reader that moves on, of which two at once would also let
+    /// go of each other's pins.
+    pub(crate) adding: Mutex<()>,
     pub(crate) process_id: u32,
 }
 
@@ -207,8 +206,7 @@ impl<M: Media> Pool<M> {
                 pins,
                 space,
                 writer: Mutex::new(writer),
-                refreshing: Mutex::new(()),
-                growing: Mutex::new(()),
+                adding: Mutex::new(()),
                 process_id,
             }),
         };
@@ -295,7 +293,7 @@ impl<M: Media> Pool<M> {
         if self.mode() == OpenMode::Writer {
             return Ok(self.generation());
         }
-        let _one_at_a_time = shared.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = shared.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let reader = self.mode() == OpenMode::Reader;
         if reader && !shared.pins.lock_all()? {
             return Err(Error::PoolBusy { path: shared.set.path().to_owned() });

@@ -115,3 +115,19 @@ fn a_reader_that_opens_while_the_pool_grows_sees_the_new_parts() {
         assert_eq!(reader.info().names, 3);
     }
 }
+
+#[test]
+fn threads_that_refresh_one_reader_open_each_new_part_once() {
+    let (heap, path) = (Heap::new(), Path::new("/pools/p"));
+    let writer = Pool::create(heap.clone(), path, LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).unwrap();
+    let reader = Pool::open(heap, path, Some(LAYOUT), OpenMode::Reader).unwrap();
+    for parts in 2..40 {
+        writer.grow(None, &PartOptions::single(MIN_FILE_BYTES)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| reader.refresh().unwrap());
+            }
+        });
+        assert_eq!(reader.info().parts.len(), parts);
+    }
+}
