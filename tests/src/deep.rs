@@ -8,6 +8,8 @@ pub struct Budget {
     end: Instant,
     /// Seed of the first round; later rounds count on from it.
     pub seed: u64,
+    /// Whether a budget was given, so that there is time for what takes long.
+    pub is_deep: bool,
 }
 
 impl Budget {
@@ -20,8 +22,9 @@ impl Budget {
             let text = std::env::var(name).ok()?;
             Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is {text:?} and no number")))
         };
-        let length = number("REMANENT_DEEP_BUDGET_S").map_or(otherwise, Duration::from_secs);
-        Budget { end: Instant::now() + length, seed: number("REMANENT_DEEP_SEED").unwrap_or(1) }
+        let length = number("REMANENT_DEEP_BUDGET_S").map(Duration::from_secs);
+        let end = Instant::now() + length.unwrap_or(otherwise);
+        Budget { end, seed: number("REMANENT_DEEP_SEED").unwrap_or(1), is_deep: length.is_some() }
     }
 
     /// Whether there is time for another round.

@@ -10,6 +10,8 @@ use pmem::{
 };
 
 const LAYOUT: Layout = Layout { name: "crash", version: 1 };
+/// Content of a region with a long description.
+const DESCRIBED_BYTES: usize = 64;
 /// A name that recovery writes and the model ignores.
 const PROBE: &str = "probe";
 
@@ -22,6 +24,8 @@ pub enum Step {
     Replace(&'static str, (&'static str, u64, usize)),
     /// Removes a name.
     Remove(&'static str),
+    /// Gives a name new contents and a description of so many bytes, which fills the log.
+    Describe(&'static str, u64, usize),
     /// Gives a name that is there a further extent and keeps those it has.
     Extend(&'static str, u64, usize),
     /// Rewrites the log.
@@ -64,7 +68,7 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.u8(..)).collect()
 }
 
-/// A region whose description has the length of the content in each of its extents.
+/// A region whose description begins with the length of the content in each of its extents.
 fn spec(pool: &Pool<Sim>, bytes: &[u8]) -> Result<RegionSpec, Error> {
     let reservation = pool.reserve(bytes.len() as u64)?;
     let at = reservation.extent().offset;
@@ -78,7 +82,7 @@ fn spec(pool: &Pool<Sim>, bytes: &[u8]) -> Result<RegionSpec, Error> {
 /// The content of a region, as [`spec`] describes it.
 fn load(region: &Region<Sim>) -> Result<Vec<u8>, String> {
     let mut content = Vec::new();
-    let lengths = region.info().meta.chunks(8);
+    let lengths = region.info().meta.chunks(8).take(region.info().extents.len());
     if lengths.len() != region.info().extents.len() {
         return Err("a description that does not fit its extents".into());
     }
@@ -131,6 +135,27 @@ impl PoolSteps {
             reader_first: true,
             failing_write_back: None,
         }
+    }
+
+    /// Descriptions that fill the log, so that commits compact it by themselves, and make it grow: the checkpoint needs
+    /// more than a segment has at first.
+    pub fn with_long_descriptions() -> PoolSteps {
+        let long = |name, seed| Step::Describe(name, seed, 15_000);
+        let steps = vec![
+            long("a", 1),
+            long("b", 2),
+            long("c", 3),
+            long("d", 4),
+            // This one and a later one find the log full.
+            long("e", 5),
+            Step::Kill,
+            long("a", 6),
+            Step::Remove("b"),
+            long("b", 7),
+            long("c", 8),
+            Step::Remove("d"),
+        ];
+        PoolSteps { steps, ..PoolSteps::everything() }
     }
 
     /// Commits and a compaction, during which the kernel once fails to write a page back. The pool is opened again, and
@@ -202,6 +227,7 @@ impl PoolSteps {
                     names.insert(name, content(*seed, *len));
                 }
                 Step::Remove(name) => drop(names.remove(name)),
+                Step::Describe(name, seed, _) => drop(names.insert(name, content(*seed, DESCRIBED_BYTES))),
                 Step::Extend(name, seed, len) => names.entry(name).or_default().extend(content(*seed, *len)),
                 Step::Grow => model.parts += 1,
                 Step::Compact | Step::Reopen | Step::Kill => {}
@@ -223,10 +249,16 @@ impl PoolSteps {
                 batch.remove(gone).put(name, spec(&pool, &content(*seed, *len))?);
             }
             Step::Remove(name) => drop(batch.remove(name)),
+            Step::Describe(name, seed, meta_bytes) => {
+                let mut region = spec(&pool, &content(*seed, DESCRIBED_BYTES))?;
+                region.meta.resize(*meta_bytes, 0xD5);
+                batch.put(name, region);
+            }
             Step::Extend(name, seed, len) => {
                 let had = pool.region(name)?;
                 let more = spec(&pool, &content(*seed, *len))?;
-                let meta = [&had.info().meta[..], &more.meta].concat();
+                let lengths = 8 * had.info().extents.len();
+                let meta = [&had.info().meta[..lengths], &more.meta].concat();
                 batch.put(name, RegionSpec { meta, keep: had.info().extents.clone(), ..more });
             }
             Step::Compact => {
@@ -277,8 +309,11 @@ impl PoolSteps {
         }
         let heads: u64 = info.parts.iter().map(|_| 2 << 20).sum();
         let left = info.total_bytes - heads - info.free_bytes - info.retired_bytes - used_bytes;
-        // What is left is the log: a segment and a spare of 64 KiB each.
-        if left != 128 << 10 {
+        // What is left is the log: a segment and a spare of 64 KiB each. Where descriptions are long, each has room for
+        // the next checkpoint twice.
+        let is_long = self.steps.iter().any(|step| matches!(step, Step::Describe(..)));
+        let log_bytes = if is_long { 128 << 10..=4 * (128 << 10) } else { 128 << 10..=128 << 10 };
+        if !log_bytes.contains(&left) {
             return Err(format!("{left} bytes are neither free nor used"));
         }
         // Several operations may leave the same contents; the newest allowed one is as good as any.

@@ -51,7 +51,7 @@ const LANES: &[DeepLane] = &[
     DeepLane {
         name: "crash",
         about: "crash images of every durable protocol",
-        protocol: &["crates", "tests", "Cargo.lock"],
+        protocol: &["crates/pmem", "crates/crash", "crates/store", "tests/src", "tests/tests/deep_crash.rs"],
         work: Work::Campaign(
             "tests/tests/deep_crash.rs",
             &["test", "--locked", "--release", "-p", "remanent-tests", "--test", "deep_crash", "--", "--nocapture"],
@@ -60,7 +60,7 @@ const LANES: &[DeepLane] = &[
     DeepLane {
         name: "fuzz",
         about: "every parser and opener on hostile input",
-        protocol: &["crates", "fuzz", "Cargo.lock"],
+        protocol: &["crates/pmem", "crates/store", "fuzz"],
         work: Work::Campaign(
             "fuzz/Cargo.toml",
             &[
@@ -79,7 +79,7 @@ const LANES: &[DeepLane] = &[
     DeepLane {
         name: "kill",
         about: "kill -9 of real processes at random moments",
-        protocol: &["crates", "tests", "Cargo.lock"],
+        protocol: &["crates/pmem", "crates/store", "tests/src", "tests/tests/deep_kill.rs"],
         work: Work::Campaign(
             "tests/tests/deep_kill.rs",
             &["test", "--locked", "--release", "-p", "remanent-tests", "--test", "deep_kill", "--", "--nocapture"],
@@ -88,7 +88,7 @@ const LANES: &[DeepLane] = &[
     DeepLane {
         name: "powercut",
         about: "power cuts of a virtual machine with DAX mappings",
-        protocol: &["crates", "tests/guest", "Cargo.lock", "xtask/src/dax.rs", "xtask/src/dax"],
+        protocol: &["crates/pmem", "crates/store", "tests/guest", "xtask/src/dax.rs", "xtask/src/dax"],
         work: Work::Own(dax::cut_for),
     },
     DeepLane {

@@ -51,7 +51,8 @@ pub struct Policy {
     pub depth: u32,
     /// One image in so many gets its recovery crashed too.
     pub nested_every: u64,
-    /// At one event in so many the program is killed and started again without a power failure.
+    /// At one event in so many the program is killed and started again without a power failure; in recoveries at one
+    /// in [`KILLS_IN_RECOVERY`] times as many.
     pub kill_every: u64,
     /// Stop after so many images.
     pub limit: u64,
@@ -60,6 +61,9 @@ pub struct Policy {
     /// Visit only the image with this number; from a violation's token.
     pub only: Option<u64>,
 }
+
+/// How much rarer kills are in recoveries that are crashed than in the workload.
+pub const KILLS_IN_RECOVERY: u64 = 8;
 
 impl Default for Policy {
     fn default() -> Policy {
@@ -256,8 +260,10 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             let volatile = Volatile::new(self.unit_bytes(), hash);
             let mut visit =
                 |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| self.visit(explorer, disk, hash, allowed);
+            let mut restart =
+                |explorer: &mut Explorer<'_>, disk: &mut Disk, allowed| self.recover(explorer, disk, image, &allowed).1;
             explorer.depth -= 1;
-            explorer.walk(disk, volatile, &trace, allowed, &mut visit, None);
+            explorer.walk(disk, volatile, &trace, allowed, &mut visit, Some(&mut restart));
             explorer.depth += 1;
             disk.rollback(mark);
         }

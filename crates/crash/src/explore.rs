@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use crate::campaign::{Lint, Policy, Report};
+use crate::campaign::{KILLS_IN_RECOVERY, Lint, Policy, Report};
 use crate::disk::{Disk, FileId};
 use crate::trace::Event;
 use crate::volatile::{NameChange, Volatile, mix, selections, unit_hash};
@@ -44,7 +44,7 @@ pub(crate) type Restart<'v> = dyn FnMut(&mut Explorer<'_>, &mut Disk, Allowed) -
 impl Explorer<'_> {
     /// Visits the images of a trace on top of `disk`, which is left with everything committed.
     ///
-    /// If `restart` is given, the program is also killed at each event: it starts again on what was visible, and the
+    /// If `restart` is given, the program is also killed at events: it starts again on what was visible, and the
     /// walk goes on through the images of that, in which stores from before the kill are still not durable.
     pub(crate) fn walk(
         &mut self,
@@ -55,9 +55,11 @@ impl Explorer<'_> {
         visit: &mut Visit<'_>,
         mut restart: Option<&mut Restart<'_>>,
     ) {
+        let is_workload = self.depth == self.policy.depth && restart.is_some();
+        let kill_every = if is_workload { self.policy.kill_every } else { self.policy.kill_every * KILLS_IN_RECOVERY };
         for (number, event) in trace.iter().enumerate() {
             if let Some(restart) = restart.as_deref_mut()
-                && (number as u64).is_multiple_of(self.policy.kill_every)
+                && (number as u64).is_multiple_of(kill_every)
             {
                 self.kill(disk, &volatile, &allowed, visit, restart);
             }
@@ -115,7 +117,7 @@ impl Explorer<'_> {
                 Event::Started(operation) => allowed = *allowed.start()..=*operation,
                 Event::Acknowledged(operation) => {
                     allowed = *operation..=(*allowed.end()).max(*operation);
-                    if restart.is_some() {
+                    if is_workload {
                         self.lint_dirty(&volatile, *operation);
                     }
                     self.all_images(disk, &volatile, &allowed, visit);
