@@ -123,7 +123,10 @@ fn survivors(granularity: Granularity) -> Vec<String> {
     for (call, site) in lives.iter().flat_map(reached).collect::<BTreeSet<_>>() {
         let line = source_line(site);
         let mutation = Mutation { call, site };
-        let notices = |life| !Campaign::new(life, granularity, policy()).mutated(mutation).run().is_clean();
+        let notices_by = |policy, life| !Campaign::new(life, granularity, policy).mutated(mutation).run().is_clean();
+        // Most are noticed by a look that is ten times as quick.
+        let quick = || Policy { kill_every: 64, random: 0, pairs: 0, exhaustive: 64, ..policy() };
+        let notices = |life| notices_by(quick(), life) || notices_by(policy(), life);
         let equivalent = EQUIVALENT.iter().any(|(text, _)| line.starts_with(text));
         let alike_notices = || !torn_and_alike(granularity).mutated(mutation).run().is_clean();
         if !equivalent && !lives.iter().any(notices) && !alike_notices() {
