@@ -423,13 +423,14 @@ impl Replayed {
             let read = Replayed::read(set, uuid).and_then(|replayed| Ok((replayed.free_map(set)?, replayed)));
             match read {
                 Ok((free, replayed)) => return Ok((replayed, free)),
-                Err(error) if set.mode() == OpenMode::Writer => return Err(error),
-                Err(error) => {
+                Err(error @ Error::Corrupt { .. }) if set.mode() != OpenMode::Writer => {
                     lifecycle::open_new_parts(set, uuid)?;
                     if set.part_count() == parts {
                         return Err(error);
                     }
                 }
+                // Nothing else comes from a missing part; and after a bad block the superblock may be what is lost.
+                Err(error) => return Err(error),
             }
         }
     }
