@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,7 @@ class Pool(MutableMapping[str, Any]):
     def __init__(self, native: NativePool, mode: str) -> None:
         self._native = native
         self._mode = mode
+        _pools.add(self)
 
     # Two pools are the same when they are one; comparing their arrays is not what == should do.
     __eq__ = object.__eq__
@@ -189,6 +191,14 @@ class Pool(MutableMapping[str, Any]):
         """Collects edits; they become true together when the ``with`` block ends without an exception."""
         return Transaction(self, threads, checksum)
 
+    def rename(self, old: str, new: str, *, replace: bool = False) -> int:
+        """Gives an object another name, in one atomic step and without a copy; returns the generation of the commit.
+
+        Arrays and readers that have not moved on keep the old name. If the new name is taken this is `AlreadyExists`,
+        unless the object there is to be replaced.
+        """
+        return self._native.rename(old, new, replace)
+
     def ls(self) -> list[ObjectInfo]:
         """What there is."""
         return [ObjectInfo(**fields) for fields in self._native.ls()]
@@ -239,6 +249,18 @@ class Pool(MutableMapping[str, Any]):
         _, total_bytes = self._native.prefault_progress()
         self._native.wait_for_prefault()
         progress(total_bytes, total_bytes)
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _settle_in_child() -> None:
+    """A forked child shares its parent's locks: without this, a child that outlives it would keep the next writer out."""
+    for pool in _pools:
+        pool._native.settle_in_child()
+
+
+os.register_at_fork(after_in_child=_settle_in_child)
 
 
 class Transaction:

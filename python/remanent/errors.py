@@ -48,7 +48,7 @@ class NotFound(Error, FileNotFoundError, code="not-found"):
 
 
 class AlreadyExists(Error, FileExistsError, code="already-exists"):
-    """The path exists already; nothing is ever overwritten."""
+    """The path exists already, for nothing is ever overwritten; or an object has the new name of another."""
 
 
 class IsDirectory(Error, IsADirectoryError, code="is-directory"):

@@ -107,6 +107,14 @@ impl NativePool {
         py.detach(close).map_err(|error| raise(py, &error))
     }
 
+    /// In a forked child: leaves the writer's lock to the parent and pins for the child what it has inherited. Where
+    /// that cannot be done the locks are shared, as without this, so an error has no consequence.
+    fn settle_in_child(&self) {
+        if let Some(store) = self.slot().as_ref() {
+            let _ = store.pool().settle_in_child();
+        }
+    }
+
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.run(py, |store| store.names())
     }
@@ -126,6 +134,10 @@ impl NativePool {
     ) -> PyResult<u64> {
         let store = self.store(py)?;
         persist(py, &store, &items, &removes, &How { threads, checksum, progress })
+    }
+
+    fn rename(&self, py: Python<'_>, old: &str, new: &str, replace: bool) -> PyResult<u64> {
+        self.run(py, |store| if replace { store.rename_over(old, new) } else { store.rename(old, new) })
     }
 
     /// Objects of one generation; all of them when no names are given.

@@ -74,6 +74,11 @@ def test_names(path):
         refused(KeyError, "no-such-name", pool.restore, ["a", "b"])
         for name in ("", "line\nbreak", "x" * 2000):
             refused(ValueError, "bad-name", pool.__setitem__, name, np.arange(3))
+        pool["c"] = np.arange(4)
+        refused(FileExistsError, "already-exists", pool.rename, "a", "c")
+        refused(KeyError, "no-such-name", pool.rename, "b", "d")
+        refused(ValueError, "bad-name", pool.rename, "a", "")
+        del pool["c"]
         for call in (lambda: pool[3], lambda: pool.persist({3: np.arange(3)}), lambda: pool.restore("a")):
             with pytest.raises(TypeError):
                 call()

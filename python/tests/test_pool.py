@@ -235,3 +235,22 @@ def test_what_is_no_size(text):
         parse_size(text)
     with pytest.raises(TypeError):
         parse_size(1.5)
+
+
+def test_a_rename_is_one_commit_without_a_copy(path):
+    with remanent.create(path, "16MiB") as pool:
+        pool.persist(a=np.full(1 << 20, 1.0), b=np.arange(3))
+        kept = pool["a"]
+        with remanent.open(path, "r") as reader:
+            free = pool.info()["free_bytes"]
+            generation = pool.rename("a", "c")
+            assert pool.info()["free_bytes"] == free
+            assert (list(pool), list(reader)) == (["b", "c"], ["a", "b"])
+            assert reader.refresh() == generation
+            assert list(reader) == ["b", "c"]
+        pool.rename("b", "c", replace=True)
+        assert list(pool) == ["c"]
+        assert list(pool["c"]) == [0, 1, 2]
+        assert (kept == 1).all()
+        del kept
+        assert pool.gc() == 8 << 20

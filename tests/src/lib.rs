@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 pub mod deep;
+pub mod kill;
 pub mod pool;
 pub mod register;
 pub mod spikes;

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use crash::{Protocol, Sim};
-use pmem::{Error, Layout, MIN_FILE_BYTES, Media, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec};
+use crash::{Fault, Protocol, Sim};
+use pmem::{
+    Error, Layout, MIN_FILE_BYTES, Media, OpenMode, PartOptions, Pool, RedoBatch, Region, RegionSpec, Reservation,
+};
 
 const LAYOUT: Layout = Layout { name: "crash", version: 1 };
 /// A name that recovery writes and the model ignores.
@@ -20,9 +22,11 @@ pub enum Step {
     Replace(&'static str, (&'static str, u64, usize)),
     /// Removes a name.
     Remove(&'static str),
+    /// Gives a name that is there a further extent and keeps those it has.
+    Extend(&'static str, u64, usize),
     /// Rewrites the log.
     Compact,
-    /// Adds a part.
+    /// Takes all space that is left, for as long as the process lives, and adds a part: what is put next lies there.
     Grow,
     /// Closes the pool in order and opens it again.
     Reopen,
@@ -39,9 +43,16 @@ pub struct PoolSteps {
     /// Whether a reader looks before the writer recovers: a reader makes durable what it sees, which hides what a
     /// writer forgets.
     pub reader_first: bool,
+    /// The write-back after the creation that fails, counted from 0.
+    pub failing_write_back: Option<u32>,
 }
 
-type Model = BTreeMap<&'static str, Vec<u8>>;
+/// What there must be: names with their contents, and the number of parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    names: BTreeMap<&'static str, Vec<u8>>,
+    parts: usize,
+}
 
 fn path() -> &'static Path {
     Path::new("/pools/p")
@@ -53,6 +64,7 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.u8(..)).collect()
 }
 
+/// A region whose description has the length of the content in each of its extents.
 fn spec(pool: &Pool<Sim>, bytes: &[u8]) -> Result<RegionSpec, Error> {
     let reservation = pool.reserve(bytes.len() as u64)?;
     let at = reservation.extent().offset;
@@ -61,6 +73,35 @@ fn spec(pool: &Pool<Sim>, bytes: &[u8]) -> Result<RegionSpec, Error> {
     pool.set().fence(&mut pending)?;
     let meta = (bytes.len() as u64).to_le_bytes().to_vec();
     Ok(RegionSpec { kind: 1, meta, add: vec![reservation], ..RegionSpec::default() })
+}
+
+/// The content of a region, as [`spec`] describes it.
+fn load(region: &Region<Sim>) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    let lengths = region.info().meta.chunks(8);
+    if lengths.len() != region.info().extents.len() {
+        return Err("a description that does not fit its extents".into());
+    }
+    for (extent, length) in lengths.enumerate() {
+        let length = u64::from_le_bytes(length.try_into().map_err(|_| "a broken description")?);
+        let mut bytes = vec![0; length as usize];
+        region.load_bytes(extent, 0, &mut bytes);
+        content.extend(bytes);
+    }
+    Ok(content)
+}
+
+/// A process that has the pool open, and space that it holds on to.
+struct Process {
+    pool: Pool<Sim>,
+    held: Vec<Reservation>,
+}
+
+impl Process {
+    fn open(sim: &Sim) -> Result<Process, Error> {
+        let pool = Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer)?;
+        Ok(Process { pool, held: Vec::new() })
+    }
 }
 
 impl PoolSteps {
@@ -80,6 +121,7 @@ impl PoolSteps {
                 Step::Remove("c"),
                 Step::Grow,
                 Step::Put(vec![("e", 7, 128)]),
+                Step::Extend("e", 10, 70),
                 Step::Compact,
                 Step::Remove("a"),
                 Step::Grow,
@@ -87,7 +129,17 @@ impl PoolSteps {
             ],
             more_files: Vec::new(),
             reader_first: true,
+            failing_write_back: None,
         }
+    }
+
+    /// Commits and a compaction, during which the kernel once fails to write a page back. The pool is opened again, and
+    /// the step that failed is made again.
+    pub fn with_a_failed_write_back(nth: u32) -> PoolSteps {
+        let put = |name, seed| Step::Put(vec![(name, seed, 100)]);
+        let steps = vec![put("a", 1), put("b", 2), Step::Compact, put("a", 3), put("c", 4)];
+        // A reader cannot store again what the kernel has given up, so it is no judge here.
+        PoolSteps { steps, failing_write_back: Some(nth), reader_first: false, ..PoolSteps::everything() }
     }
 
     /// A random life.
@@ -108,7 +160,8 @@ impl PoolSteps {
                 1 => Step::Reopen,
                 2 => Step::Compact,
                 3 => Step::Grow,
-                4..=6 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
+                4 if !live.is_empty() => Step::Extend(live[rng.usize(..live.len())], rng.u64(..), rng.usize(1..200)),
+                5..=6 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
                 7..=9 if live.len() > 1 => {
                     let gone = live.swap_remove(rng.usize(..live.len()));
                     let (name, seed, len) = put(&mut rng, &mut live);
@@ -125,7 +178,8 @@ impl PoolSteps {
                 _ => Step::Put(vec![put(&mut rng, &mut live)]),
             })
             .collect();
-        PoolSteps { steps, more_files: Vec::new(), reader_first: seed.is_multiple_of(2) }
+        let reader_first = seed.is_multiple_of(2);
+        PoolSteps { steps, more_files: Vec::new(), reader_first, failing_write_back: None }
     }
 
     fn options(&self) -> PartOptions {
@@ -134,26 +188,30 @@ impl PoolSteps {
 
     /// The model after so many operations; operation 1 is the creation.
     fn model(&self, operations: usize) -> Model {
-        let mut model = Model::new();
+        let mut model = Model { parts: 1, ..Model::default() };
+        let names = &mut model.names;
         for step in self.steps.iter().take(operations.saturating_sub(1)) {
             match step {
                 Step::Put(puts) => {
                     for &(name, seed, len) in puts {
-                        model.insert(name, content(seed, len));
+                        names.insert(name, content(seed, len));
                     }
                 }
                 Step::Replace(gone, (name, seed, len)) => {
-                    model.remove(gone);
-                    model.insert(name, content(*seed, *len));
+                    names.remove(gone);
+                    names.insert(name, content(*seed, *len));
                 }
-                Step::Remove(name) => drop(model.remove(name)),
-                Step::Compact | Step::Grow | Step::Reopen | Step::Kill => {}
+                Step::Remove(name) => drop(names.remove(name)),
+                Step::Extend(name, seed, len) => names.entry(name).or_default().extend(content(*seed, *len)),
+                Step::Grow => model.parts += 1,
+                Step::Compact | Step::Reopen | Step::Kill => {}
             }
         }
         model
     }
 
-    fn perform(&self, sim: &Sim, pool: Pool<Sim>, step: &Step) -> Result<Pool<Sim>, Error> {
+    fn perform(&self, sim: &Sim, process: Process, step: &Step) -> Result<Process, Error> {
+        let Process { pool, mut held } = process;
         let mut batch = RedoBatch::new();
         match step {
             Step::Put(puts) => {
@@ -165,26 +223,36 @@ impl PoolSteps {
                 batch.remove(gone).put(name, spec(&pool, &content(*seed, *len))?);
             }
             Step::Remove(name) => drop(batch.remove(name)),
+            Step::Extend(name, seed, len) => {
+                let had = pool.region(name)?;
+                let more = spec(&pool, &content(*seed, *len))?;
+                let meta = [&had.info().meta[..], &more.meta].concat();
+                batch.put(name, RegionSpec { meta, keep: had.info().extents.clone(), ..more });
+            }
             Step::Compact => {
                 pool.compact()?;
-                return Ok(pool);
+                return Ok(Process { pool, held });
             }
             Step::Grow => {
+                while let Ok(reservation) = pool.reserve(pool.info().largest_free_bytes) {
+                    held.push(reservation);
+                }
                 pool.grow(None, &PartOptions::single(MIN_FILE_BYTES))?;
-                return Ok(pool);
+                return Ok(Process { pool, held });
             }
             Step::Reopen => {
+                drop(held);
                 pool.close()?;
-                return Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
+                return Process::open(sim);
             }
             Step::Kill => {
                 sim.kill();
-                drop(pool);
-                return Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
+                drop((held, pool));
+                return Process::open(sim);
             }
         }
         pool.commit(batch)?;
-        Ok(pool)
+        Ok(Process { pool, held })
     }
 
     fn probe(pool: &Pool<Sim>) -> Result<(), Error> {
@@ -195,7 +263,8 @@ impl PoolSteps {
 
     /// How many operations explain what the pool holds, and that its space adds up.
     fn explain(&self, pool: &Pool<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
-        let mut found = Model::new();
+        let info = pool.info();
+        let mut found = Model { parts: info.parts.len(), ..Model::default() };
         let mut used_bytes = 0;
         for region in pool.regions("").map_err(|e| e.to_string())? {
             used_bytes += region.info().extents.iter().map(|extent| extent.len_bytes).sum::<u64>();
@@ -204,12 +273,8 @@ impl PoolSteps {
             }
             let known = ["a", "b", "c", "d", "e"].into_iter().find(|name| *name == region.name());
             let name = known.ok_or_else(|| format!("an unknown name {:?}", region.name()))?;
-            let len = u64::from_le_bytes(region.info().meta[..].try_into().map_err(|_| "broken meta data")?);
-            let mut bytes = vec![0; len as usize];
-            region.load_bytes(0, 0, &mut bytes);
-            found.insert(name, bytes);
+            found.names.insert(name, load(&region)?);
         }
-        let info = pool.info();
         let heads: u64 = info.parts.iter().map(|_| 2 << 20).sum();
         let left = info.total_bytes - heads - info.free_bytes - info.retired_bytes - used_bytes;
         // What is left is the log: a segment and a spare of 64 KiB each.
@@ -221,21 +286,37 @@ impl PoolSteps {
         (start.max(1)..=end)
             .rev()
             .find(|&operations| self.model(operations) == found)
-            .ok_or_else(|| format!("the names {:?} fit no allowed state", found.keys().collect::<Vec<_>>()))
+            .ok_or_else(|| format!("{} parts and the names {:?} fit no allowed state", found.parts, found.names.keys()))
     }
 }
 
 impl Protocol for PoolSteps {
     fn workload(&self, sim: &Sim) {
         sim.started(1);
-        let mut pool = Pool::create(sim.clone(), path(), LAYOUT, &self.options()).expect("a new pool");
+        let pool = Pool::create(sim.clone(), path(), LAYOUT, &self.options()).expect("a new pool");
+        let mut process = Process { pool, held: Vec::new() };
         sim.acknowledged(1);
+        if let Some(nth) = self.failing_write_back {
+            sim.inject(Fault::WriteBack(nth));
+        }
         for (operation, step) in (2..).zip(&self.steps) {
             sim.started(operation);
-            pool = self.perform(sim, pool, step).unwrap_or_else(|e| panic!("{step:?}: {e}"));
+            process = match self.perform(sim, process, step) {
+                Err(Error::Io { .. }) if self.failing_write_back.is_some() => {
+                    let process = Process::open(sim).expect("the fault is over");
+                    self.perform(sim, process, step)
+                }
+                result => result,
+            }
+            .unwrap_or_else(|e| panic!("{step:?}: {e}"));
             sim.acknowledged(operation);
         }
-        pool.close().expect("no fault is injected");
+        let Process { pool, held } = process;
+        drop(held);
+        match pool.close() {
+            Err(Error::Io { .. }) if self.failing_write_back.is_some() => {}
+            result => result.expect("no fault is injected"),
+        }
     }
 
     fn recover(&self, sim: &Sim, allowed: RangeInclusive<usize>) -> Result<usize, String> {
@@ -283,19 +364,17 @@ impl PoolSteps {
     /// As [`PoolSteps::explain`], without the accounting, which only a writer can do.
     fn explain_reader(&self, pool: &Pool<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
         let regions = pool.regions("").map_err(|e| e.to_string())?;
+        let named = |region: &&Region<Sim>| region.name() != PROBE;
         let found: BTreeMap<String, Vec<u8>> = regions
             .iter()
-            .filter(|region| region.name() != PROBE)
-            .map(|region| {
-                let len = u64::from_le_bytes(region.info().meta[..].try_into().expect("8 bytes"));
-                let mut bytes = vec![0; len as usize];
-                region.load_bytes(0, 0, &mut bytes);
-                (region.name().to_owned(), bytes)
-            })
-            .collect();
+            .filter(named)
+            .map(|region| Ok((region.name().to_owned(), load(region)?)))
+            .collect::<Result<_, String>>()?;
+        let parts = pool.info().parts.len();
         let fits = |operations: &usize| {
-            let model = self.model(*operations);
-            model.len() == found.len() && model.iter().all(|(name, bytes)| found.get(*name) == Some(bytes))
+            let Model { names, parts: expected } = self.model(*operations);
+            let same = |(name, bytes): (&&str, &Vec<u8>)| found.get(*name) == Some(bytes);
+            expected == parts && names.len() == found.len() && names.iter().all(same)
         };
         let (start, end) = (*allowed.start(), *allowed.end());
         (start.max(1)..=end).rev().find(fits).ok_or_else(|| "a reader saw no allowed state".into())

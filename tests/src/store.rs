@@ -20,6 +20,10 @@ pub enum Step {
     Replace(&'static str, (&'static str, u32, usize)),
     /// Removes a name.
     Remove(&'static str),
+    /// Gives an object a name that nothing has.
+    Rename(&'static str, &'static str),
+    /// Gives an object a name that another one has.
+    RenameOver(&'static str, &'static str),
     /// Frees what nobody needs.
     Gc,
     /// Holds a view of a name from here on, so that its extent must stay.
@@ -71,7 +75,8 @@ impl StoreSteps {
                 Step::View("a"),
                 Step::Persist(vec![("a", 3, 20), ("c", 4, 0)]),
                 Step::Gc,
-                Step::Remove("b"),
+                Step::Rename("b", "f"),
+                Step::Remove("f"),
                 Step::Kill,
                 Step::Persist(vec![("d", 5, 33), ("b", 6, 7)]),
                 Step::View("b"),
@@ -80,6 +85,7 @@ impl StoreSteps {
                 Step::DropViews,
                 Step::Gc,
                 Step::Persist(vec![("b", 8, 20), ("a", 9, 20), ("e", 10, 1)]),
+                Step::RenameOver("a", "b"),
                 Step::Kill,
                 Step::Gc,
                 Step::Remove("d"),
@@ -101,6 +107,17 @@ impl StoreSteps {
                 4 => Step::DropViews,
                 5 | 6 if !live.is_empty() => Step::View(live[rng.usize(..live.len())]),
                 7..=9 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
+                10 | 11 if live.len() > 1 => {
+                    rng.shuffle(&mut live);
+                    let old = live.pop().expect("there are two");
+                    match NAMES.into_iter().find(|name| !live.contains(name) && *name != old) {
+                        Some(new) if rng.bool() => {
+                            live.push(new);
+                            Step::Rename(old, new)
+                        }
+                        _ => Step::RenameOver(old, live[0]),
+                    }
+                }
                 _ => {
                     let mut names = NAMES;
                     rng.shuffle(&mut names);
@@ -132,6 +149,10 @@ impl StoreSteps {
                     model.insert((*name).to_owned(), numbers(*first, *len));
                 }
                 Step::Remove(name) => drop(model.remove(*name)),
+                Step::Rename(old, new) | Step::RenameOver(old, new) => {
+                    let moved = model.remove(*old).expect("what is renamed is there");
+                    model.insert((*new).to_owned(), moved);
+                }
                 Step::Gc | Step::View(_) | Step::DropViews | Step::Reopen | Step::Kill => {}
             }
         }
@@ -143,6 +164,8 @@ impl StoreSteps {
             Step::Persist(puts) => persist(&life.store, None, puts)?,
             Step::Replace(gone, put) => persist(&life.store, Some(gone), &[*put])?,
             Step::Remove(name) => drop(life.store.remove(name)?),
+            Step::Rename(old, new) => drop(life.store.rename(old, new)?),
+            Step::RenameOver(old, new) => drop(life.store.rename_over(old, new)?),
             Step::Gc => drop(life.store.gc()?),
             Step::View(name) => {
                 let view = life.store.get(name)?;

@@ -52,7 +52,6 @@ fn rustfmt(workspace: &Workspace) -> Outcome {
 }
 
 fn clippy(workspace: &Workspace) -> Outcome {
-    // Debian packages no clippy for its newer Rust.
     if !has_cargo_tool(workspace, "clippy") {
         return Outcome::NotRun("this toolchain has no clippy".into());
     }

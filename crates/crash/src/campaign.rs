@@ -132,10 +132,10 @@ impl Report {
     }
 
     /// An image that was recovered from before is reached again where its state is not allowed.
-    pub(crate) fn stale(&mut self, state: usize, allowed: &Allowed, policy: &Policy) {
+    pub(crate) fn stale(&mut self, image: u64, state: usize, allowed: &Allowed, policy: &Policy) {
         if self.violations.len() < ENOUGH {
-            let what = format!("an image that recovers to state {state} can be left where {allowed:?} are allowed");
-            self.violations.push(Violation { what, image: self.images, seed: policy.seed, nesting: 0 });
+            let what = format!("it recovers to state {state} and can be left where {allowed:?} are allowed");
+            self.violations.push(Violation { what, image, seed: policy.seed, nesting: 0 });
         }
     }
 

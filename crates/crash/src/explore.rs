@@ -18,6 +18,8 @@ pub(crate) struct Seen {
     depth: u32,
     /// The state that was recovered; none if that went wrong, and was reported.
     state: Option<usize>,
+    /// Its number.
+    image: u64,
 }
 
 /// What the walk needs besides the trace.
@@ -83,6 +85,9 @@ impl Explorer<'_> {
                     self.report.fences += 1;
                     volatile.sync(disk, *file, *offset_bytes, *len_bytes);
                 }
+                Event::SyncFailed { file, offset_bytes, len_bytes } => {
+                    volatile.give_up(*file, *offset_bytes, *len_bytes)
+                }
                 Event::Fsync { file } => {
                     volatile.fsync(disk, *file);
                     self.all_images(disk, &volatile, &allowed, visit);
@@ -145,7 +150,8 @@ impl Explorer<'_> {
     }
 
     fn lint_dirty(&mut self, volatile: &Volatile, operation: usize) {
-        for &(file, unit) in volatile.units.keys() {
+        // What was given up was reported, and is nobody's until it is stored to again.
+        for (&(file, unit), _) in volatile.units.iter().filter(|(_, unit)| !unit.is_given_up) {
             let at = volatile.offset_of(unit);
             if !self.policy.lazy.contains(&at) {
                 self.report.dirty_at_acknowledgement.insert((file, at, operation));
@@ -189,7 +195,8 @@ impl Explorer<'_> {
                     disk.write(key.0, volatile.offset_of(key.1), &options[*option]);
                 }
                 let state = visit(explorer, disk, hash, allowed.clone());
-                explorer.seen.insert(mix(hash, names_hash), Seen { depth: explorer.depth, state });
+                let image = explorer.report.images;
+                explorer.seen.insert(mix(hash, names_hash), Seen { depth: explorer.depth, state, image });
                 disk.rollback(mark);
             });
             disk.rollback(before_names);
@@ -199,11 +206,11 @@ impl Explorer<'_> {
     /// Whether the image was recovered from before, with crashes nested as deep. What it recovers to is then known
     /// and only compared with what is allowed at this point.
     fn is_known(&mut self, hash: u64, allowed: &Allowed) -> bool {
-        let Some(&Seen { depth, state }) = self.seen.get(&hash) else { return false };
+        let Some(&Seen { depth, state, image }) = self.seen.get(&hash) else { return false };
         if let Some(state) = state
             && !self.is_allowed(state, allowed)
         {
-            self.report.stale(state, allowed, self.policy);
+            self.report.stale(image, state, allowed, self.policy);
         }
         self.report.pruned += 1;
         depth >= self.depth

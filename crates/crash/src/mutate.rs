@@ -28,7 +28,7 @@ impl Mutation {
         }
         match call {
             Call::Store => Verdict::Delay,
-            Call::NtCopy | Call::Flush | Call::Fence | Call::Sync => Verdict::Drop,
+            _ => Verdict::Drop,
         }
     }
 }
@@ -41,6 +41,8 @@ impl std::fmt::Display for Mutation {
             Call::Flush => "flush left out",
             Call::Fence => "fence left out",
             Call::Sync => "msync left out",
+            Call::Fsync => "fsync left out",
+            Call::SyncDir => "directory sync left out",
         };
         write!(f, "{what} at {}", self.site)
     }

@@ -24,6 +24,8 @@ use crate::trace::{Call, Event, Site, Sites};
 pub struct Sim {
     state: Arc<Mutex<State>>,
     granularity: Granularity,
+    /// Lets another thread run; see [`Sim::interleaved`].
+    switch: Option<fn()>,
 }
 
 pub(crate) struct State {
@@ -114,7 +116,21 @@ impl Sim {
             uuids: u64::from(life) << 32,
             process: 1,
         };
-        Sim { state: Arc::new(Mutex::new(state)), granularity }
+        Sim { state: Arc::new(Mutex::new(state)), granularity, switch: None }
+    }
+
+    /// An empty machine for tests of interleavings: `switch` is called before each access, each lock and each call of
+    /// the file system, and other threads may run meanwhile. Accesses of more than 8 bytes are made in pieces.
+    ///
+    /// Threads stand for processes, each with pools of its own: a lock within a pool is none of this machine's.
+    pub fn interleaved(granularity: Granularity, switch: fn()) -> Sim {
+        Sim { switch: Some(switch), ..Sim::new(granularity) }
+    }
+
+    fn step(&self) {
+        if let Some(switch) = self.switch {
+            switch();
+        }
     }
 
     /// Operations up to number `operation` may be seen after a crash from here on.
@@ -203,7 +219,7 @@ impl State {
         let now = self.take_fault(Fault::WriteBack(0));
         for fault in &mut self.faults {
             if let Fault::WriteBack(n) = fault {
-                *n -= 1;
+                *n = n.saturating_sub(1);
             }
         }
         now
@@ -215,6 +231,7 @@ impl Media for Sim {
     type Map = SimMap;
 
     fn create(&self, path: &Path, len_bytes: u64) -> Result<SimFile> {
+        self.step();
         let mut state = self.lock();
         if state.disk.lookup(path).is_some() {
             return Err(Error::AlreadyExists { path: path.to_owned() });
@@ -230,11 +247,13 @@ impl Media for Sim {
     }
 
     fn open(&self, path: &Path, _mode: OpenMode) -> Result<SimFile> {
+        self.step();
         let id = self.lock().disk.lookup(path).ok_or_else(|| Error::NotFound { path: path.to_owned() })?;
         Ok(self.handle(path, id))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.step();
         let mut state = self.lock();
         if state.disk.lookup(to).is_some() {
             return Err(Error::AlreadyExists { path: to.to_owned() });
@@ -247,6 +266,7 @@ impl Media for Sim {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
+        self.step();
         let mut state = self.lock();
         if state.disk.lookup(path).is_none() {
             return Err(Error::NotFound { path: path.to_owned() });
@@ -256,13 +276,23 @@ impl Media for Sim {
         Ok(())
     }
 
+    #[track_caller]
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.lock().trace.push(Event::SyncDir { path: path.to_owned() });
+        let mut state = self.lock();
+        if state.verdict(Call::SyncDir, Location::caller()) == Verdict::Keep {
+            state.trace.push(Event::SyncDir { path: path.to_owned() });
+        }
         Ok(())
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
+        self.step();
         Ok(self.lock().disk.lookup(path).is_some())
+    }
+
+    fn names(&self, path: &Path, file: &SimFile) -> Result<bool> {
+        self.step();
+        Ok(self.lock().disk.lookup(path) == Some(file.id))
     }
 
     fn is_device(&self, _path: &Path) -> bool {
@@ -316,6 +346,10 @@ impl MediaFile for SimFile {
         &self.path
     }
 
+    fn renamed(&mut self, path: &Path) {
+        self.path = path.to_owned();
+    }
+
     fn len_bytes(&self) -> Result<u64> {
         Ok(self.sim.lock().disk.len_bytes(self.id))
     }
@@ -325,6 +359,7 @@ impl MediaFile for SimFile {
     }
 
     fn pread(&self, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
+        self.sim.step();
         let state = self.sim.lock();
         let (got_bytes, expected_bytes) = (state.disk.len_bytes(self.id), offset_bytes + into.len() as u64);
         if expected_bytes > got_bytes {
@@ -339,16 +374,22 @@ impl MediaFile for SimFile {
         Ok(())
     }
 
+    #[track_caller]
     fn fsync(&self) -> Result<()> {
         let mut state = self.sim.lock();
         if state.write_back_fails() {
+            let len_bytes = state.disk.len_bytes(self.id);
+            state.trace.push(Event::SyncFailed { file: self.id, offset_bytes: 0, len_bytes });
             return Err(io_error("fsync", &self.path));
         }
-        state.trace.push(Event::Fsync { file: self.id });
+        if state.verdict(Call::Fsync, Location::caller()) == Verdict::Keep {
+            state.trace.push(Event::Fsync { file: self.id });
+        }
         Ok(())
     }
 
     fn try_lock(&self, kind: LockKind, range: Range<u64>) -> Result<bool> {
+        self.sim.step();
         let exclusive = kind == LockKind::Exclusive;
         let mut state = self.sim.lock();
         let conflict = |held: &HeldLock| {
@@ -367,12 +408,14 @@ impl MediaFile for SimFile {
     }
 
     fn unlock(&self, range: Range<u64>) -> Result<()> {
+        self.sim.step();
         let here = |held: &HeldLock| held.holder == self.holder && held.start == range.start && held.end == range.end;
         self.sim.lock().locks.retain(|held| !here(held));
         Ok(())
     }
 
     fn find_lock(&self, range: Range<u64>) -> Result<Option<u64>> {
+        self.sim.step();
         let state = self.sim.lock();
         let other = |held: &&HeldLock| {
             held.file == self.id && held.holder != self.holder && held.start < range.end && range.start < held.end
@@ -406,6 +449,22 @@ impl SimMap {
         }
     }
 
+    /// As [`SimMap::pieces`], in pieces of at most 8 bytes where other threads may run in between.
+    fn accesses(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(&mut State, FileId, u64, Range<usize>)) {
+        if self.sim.switch.is_none() {
+            return self.pieces(offset_bytes, len_bytes, f);
+        }
+        let mut done = 0;
+        while done < len_bytes {
+            let n = (8 - (offset_bytes + done) % 8).min(len_bytes - done);
+            self.sim.step();
+            self.pieces(offset_bytes + done, n, |state, file, at, range| {
+                f(state, file, at, done as usize + range.start..done as usize + range.end);
+            });
+            done += n;
+        }
+    }
+
     fn store(&self, offset_bytes: u64, from: &[u8], site: Site) {
         let verdict = {
             let mut state = self.sim.lock();
@@ -414,7 +473,7 @@ impl SimMap {
             }
             state.verdict(Call::Store, site)
         };
-        self.pieces(offset_bytes, from.len() as u64, |state, file, at, range| match verdict {
+        self.accesses(offset_bytes, from.len() as u64, |state, file, at, range| match verdict {
             Verdict::Keep | Verdict::Drop => state.store(file, at, &from[range], false),
             Verdict::Delay => {
                 // Visible at once, so that the program goes on as it would, but durable in the wrong order.
@@ -450,7 +509,7 @@ impl MediaMap for SimMap {
     }
 
     fn load_bytes(&self, offset_bytes: u64, into: &mut [u8]) {
-        self.pieces(offset_bytes, into.len() as u64, |state, file, at, range| {
+        self.accesses(offset_bytes, into.len() as u64, |state, file, at, range| {
             state.disk.read(file, at, &mut into[range]);
         });
     }
@@ -484,7 +543,7 @@ impl MediaMap for SimMap {
             return self.store(offset_bytes, from, Location::caller());
         }
         let verdict = self.sim.lock().verdict(Call::NtCopy, Location::caller());
-        self.pieces(offset_bytes, len_bytes as u64, |state, file, at, range| {
+        self.accesses(offset_bytes, len_bytes as u64, |state, file, at, range| {
             // The mutant uses plain stores, which no fence makes durable.
             state.store(file, at, &from[range], verdict == Verdict::Keep);
         });
@@ -508,18 +567,23 @@ impl MediaMap for SimMap {
     #[track_caller]
     fn sync_range(&self, offset_bytes: u64, len_bytes: u64) -> Result<()> {
         let site = Location::caller();
-        {
+        let (fails, verdict) = {
             let mut state = self.sim.lock();
-            if state.write_back_fails() {
-                return Err(io_error("msync", &self.path));
-            }
-            if state.verdict(Call::Sync, site) == Verdict::Drop {
-                return Ok(());
-            }
+            (state.write_back_fails(), state.verdict(Call::Sync, site))
+        };
+        if verdict == Verdict::Drop {
+            return Ok(());
         }
         self.pieces(offset_bytes, len_bytes, |state, file, offset_bytes, range| {
-            state.trace.push(Event::Sync { file, offset_bytes, len_bytes: range.len() as u64 });
+            let len_bytes = range.len() as u64;
+            state.trace.push(match fails {
+                false => Event::Sync { file, offset_bytes, len_bytes },
+                true => Event::SyncFailed { file, offset_bytes, len_bytes },
+            });
         });
+        if fails {
+            return Err(io_error("msync", &self.path));
+        }
         // A fence of page-cached files is several of these calls; what is late comes after the last of them.
         self.sim.lock().synced = true;
         Ok(())

@@ -21,6 +21,10 @@ pub enum Call {
     Fence,
     /// `sync_range`.
     Sync,
+    /// `fsync`.
+    Fsync,
+    /// `sync_dir`.
+    SyncDir,
 }
 
 /// Seam calls that were made, by kind and address of their place, which is much cheaper to compare than its text.
@@ -48,6 +52,12 @@ pub(crate) enum Event {
         site: Site,
     },
     Sync {
+        file: FileId,
+        offset_bytes: u64,
+        len_bytes: u64,
+    },
+    /// A `sync_range` or `fsync` that failed.
+    SyncFailed {
         file: FileId,
         offset_bytes: u64,
         len_bytes: u64,

@@ -1,12 +1,15 @@
 //! What is visible but not durable yet, and what a crash can make of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, FileId};
 
 /// Most values of one unit that are tried.
 const MAX_OPTIONS: usize = 48;
+
+/// What the kernel writes back as a whole.
+const PAGE_BYTES: u64 = 4096;
 
 /// Bytes of a store that are torn no further.
 #[derive(Clone, Copy)]
@@ -25,6 +28,8 @@ pub(crate) struct Unit {
     pieces: Vec<Piece>,
     /// For each thread, how many of the pieces its next fence makes durable.
     pending: Vec<(u16, usize)>,
+    /// Whether the kernel takes it for written although it is not: it could not write it back, and has said so once.
+    pub(crate) is_given_up: bool,
     /// Values that a crash may leave: the first is the durable one, the last has every store.
     pub(crate) options: Vec<Box<[u8]>>,
 }
@@ -107,6 +112,7 @@ impl Volatile {
             (at, rest) = (at + n as u64, later);
         }
         for &(file, unit) in &touched {
+            self.dirty_page(file, unit);
             let base = self.base(disk, file, unit);
             let entry = self.units.get_mut(&(file, unit)).expect("it was just stored to");
             if let Some(thread) = non_temporal_by {
@@ -115,6 +121,15 @@ impl Volatile {
             entry.work_out_options(base);
         }
         touched
+    }
+
+    /// A store makes the whole page dirty, and with it what the kernel had given up.
+    fn dirty_page(&mut self, file: FileId, unit: u64) {
+        let units_per_page = (PAGE_BYTES / self.unit_bytes).max(1);
+        let first = unit / units_per_page * units_per_page;
+        for (_, unit) in self.units.range_mut((file, first)..(file, first + units_per_page)) {
+            unit.is_given_up = false;
+        }
     }
 
     fn base(&self, disk: &Disk, file: FileId, unit: u64) -> Box<[u8]> {
@@ -149,10 +164,19 @@ impl Volatile {
 
     /// msync of a range: all of it becomes durable.
     pub(crate) fn sync(&mut self, disk: &mut Disk, file: FileId, offset_bytes: u64, len_bytes: u64) {
-        let found: Vec<_> =
-            self.range(file, offset_bytes, len_bytes).filter(|key| self.units.contains_key(key)).collect();
+        let is_dirty = |key: &(FileId, u64)| self.units.get(key).is_some_and(|unit| !unit.is_given_up);
+        let found: Vec<_> = self.range(file, offset_bytes, len_bytes).filter(is_dirty).collect();
         for &key in &found {
             self.commit(disk, key, usize::MAX);
+        }
+    }
+
+    /// An msync that fails: nothing becomes durable, and until it is stored to again nothing will.
+    pub(crate) fn give_up(&mut self, file: FileId, offset_bytes: u64, len_bytes: u64) {
+        for key in self.range(file, offset_bytes, len_bytes) {
+            if let Some(unit) = self.units.get_mut(&key) {
+                unit.is_given_up = true;
+            }
         }
     }
 
@@ -249,26 +273,20 @@ impl Unit {
     }
 
     /// The values that a crash may leave: every prefix of the calls, the next call torn in its pieces, and any
-    /// selection of non-temporal pieces, which nothing orders before the fence.
+    /// selection of non-temporal pieces, which nothing orders before the fence. Where those are too many, the prefixes
+    /// come first, and of the others some of each kind.
     fn work_out_options(&mut self, base: Box<[u8]>) {
-        let mut options: Vec<Box<[u8]>> = Vec::new();
-        let mut add = |content: Box<[u8]>| {
-            if options.len() < MAX_OPTIONS && !options.contains(&content) {
-                options.push(content);
-            }
-        };
         let mut full = base.clone();
         self.pieces.iter().for_each(|piece| piece.apply(&mut full));
         let cached: Vec<&Piece> = self.pieces.iter().filter(|piece| !piece.non_temporal).collect();
         let streamed: Vec<&Piece> = self.pieces.iter().filter(|piece| piece.non_temporal).collect();
         let mut content = base.clone();
-        let mut boundaries = vec![base.clone()];
-        add(base);
+        let (mut boundaries, mut torn_calls) = (vec![base], Vec::new());
         for group in cached.chunk_by(|a, b| a.group == b.group) {
             selections(group.len(), |chosen| {
                 let mut torn = content.clone();
                 group.iter().zip(chosen).filter(|(_, chosen)| **chosen).for_each(|(piece, _)| piece.apply(&mut torn));
-                add(torn);
+                torn_calls.push(torn);
             });
             group.iter().for_each(|piece| piece.apply(&mut content));
             boundaries.push(content.clone());
@@ -277,11 +295,22 @@ impl Unit {
             selections(streamed.len(), |chosen| {
                 let mut torn = boundary.clone();
                 streamed.iter().zip(chosen).filter(|(_, on)| **on).for_each(|(piece, _)| piece.apply(&mut torn));
-                add(torn);
+                torn_calls.push(torn);
             });
         }
-        options.retain(|option| *option != full);
-        options.push(full);
+        let first = boundaries[0].clone();
+        let mut options: Vec<Box<[u8]>> = vec![first];
+        for candidates in [boundaries, torn_calls] {
+            let mut seen: HashSet<Box<[u8]>> = options.iter().cloned().collect();
+            seen.insert(full.clone());
+            let fresh: Vec<Box<[u8]>> = candidates.into_iter().filter(|content| seen.insert(content.clone())).collect();
+            let (len, room) = (fresh.len(), MAX_OPTIONS.saturating_sub(options.len() + 1));
+            let chosen = |i: &usize| len <= room || (i * room) / len != ((i + 1) * room) / len;
+            options.extend(fresh.into_iter().enumerate().filter(|(i, _)| chosen(i)).map(|(_, content)| content));
+        }
+        if options[0] != full {
+            options.push(full);
+        }
         self.options = options;
     }
 }

@@ -1,6 +1,6 @@
 //! The catalogue in memory: what the log says, replayed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -67,8 +67,12 @@ pub(crate) enum Change {
     Remove(Box<str>),
 }
 
-/// A name that the catalogue takes: 1 to 1024 bytes of UTF-8 without control characters.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// A name that the catalogue takes: 1 to 1024 bytes of UTF-8 without control characters. A commit checks its names; this
+/// is for products that do much before they commit.
+///
+/// # Errors
+/// `BadName`.
+pub fn check_name(name: &str) -> Result<()> {
     let reason = match name {
         "" => "it is empty",
         _ if name.len() > MAX_NAME_BYTES => "it has more than 1024 bytes",
@@ -94,6 +98,12 @@ impl Catalogue {
                 Change::Remove(name) => -size_of(name),
             })
             .sum()
+    }
+
+    /// The most extents that are retired when this is applied.
+    pub(crate) fn retirements(&self, changes: &[Change]) -> usize {
+        let of = |name: &str| self.names.get(name).map_or(0, |region| region.extents.len());
+        changes.iter().map(|(Change::Put(name, _) | Change::Remove(name))| of(name)).sum()
     }
 
     pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
@@ -122,7 +132,11 @@ impl Catalogue {
     pub(crate) fn apply(&mut self, changes: Vec<Change>, generation: u64) {
         for change in changes {
             match change {
-                Change::Put(name, region) => self.put(name, region, generation),
+                Change::Put(name, region) => {
+                    // What a name of the same batch has left to it does not wait to be reclaimed.
+                    region.extents.iter().for_each(|&extent| self.reused(extent));
+                    self.put(name, region, generation);
+                }
                 Change::Remove(name) => drop(self.remove(&name, generation)),
             }
         }
@@ -155,16 +169,26 @@ impl Catalogue {
     fn replay_record(&mut self, record: CatalogueRecord<'_>, batch: &LogBatch) -> bool {
         match record {
             CatalogueRecord::Put(CataloguePut { name, kind, flags, born, extents, meta }) => {
-                let sane = check_name(name).is_ok() && born <= batch.sequence;
+                let sane = check_name(name).is_ok()
+                    && born <= batch.sequence
+                    && extents.len() <= MAX_EXTENTS
+                    && meta.len() <= MAX_META_BYTES
+                    && extents.iter().all(Extent::is_in_range);
+                if !sane {
+                    return false;
+                }
                 extents.iter().for_each(|extent| self.reused(*extent));
                 let region = RegionInfo { kind, flags, born, extents, meta: meta.to_vec() };
                 self.put(name.into(), Arc::new(region), batch.sequence);
-                sane
+                true
             }
             CatalogueRecord::Remove { name } => self.remove(name, batch.sequence).is_some(),
             CatalogueRecord::Retired { extent, generation } => {
-                self.retire(Retired { extent, generation });
-                batch.kind == CHECKPOINT
+                let sane = batch.kind == CHECKPOINT && generation <= batch.sequence && extent.is_in_range();
+                if sane {
+                    self.retire(Retired { extent, generation });
+                }
+                sane
             }
         }
     }
@@ -174,7 +198,8 @@ impl Catalogue {
         let kept = region.clone();
         if let Some(old) = self.names.insert(name.clone(), region) {
             self.encoded_bytes -= old.encoded_bytes(&name);
-            let gone = old.extents.iter().filter(|extent| !kept.extents.contains(extent));
+            let kept: HashSet<&Extent> = kept.extents.iter().collect();
+            let gone = old.extents.iter().filter(|extent| !kept.contains(extent));
             gone.for_each(|&extent| self.retire(Retired { extent, generation }));
         }
     }
@@ -190,8 +215,8 @@ impl Catalogue {
         self.retired.insert(retired.extent.offset.to_word(), retired);
     }
 
-    /// Notes in replay that an extent is in use. What was retired there must have been reclaimed before, whole, so it
-    /// is not waiting any more.
+    /// Notes that an extent is in use. What was retired there was reclaimed before, whole, or is taken over by this
+    /// very batch, so it is not waiting any more.
     pub(crate) fn reused(&mut self, extent: Extent) {
         let (start, end) = (extent.offset.to_word(), extent.offset.to_word().saturating_add(extent.len_bytes));
         while let Some((&at, _)) =

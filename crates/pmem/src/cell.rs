@@ -8,12 +8,15 @@
 //! 3. A writer that finds the slots different makes them equal before it writes anything new ([`DoubleCell::repair`]):
 //!    else a torn slot A could fall back behind a generation that somebody has seen.
 
-use crate::error::Result;
-use crate::media::Media;
+use crate::error::{Error, Result};
+use crate::media::{Media, Touch};
 use crate::set::{Offset, Pending, PoolSet};
 
 /// Bytes of a slot's trailer.
 pub const TRAILER_BYTES: usize = 16;
+
+/// Generation and payload of a slot that checks.
+pub(crate) type Slot = (u64, Vec<u8>);
 
 /// Where the slots lie and how they are sealed.
 #[derive(Clone, Copy, Debug)]
@@ -54,31 +57,42 @@ impl DoubleCell {
         (generation != 0 && crc == crc32c::crc32c_append(seed, sealed)).then_some(generation)
     }
 
-    /// The newest valid payload, or none when neither slot checks.
-    pub fn read<M: Media>(&self, set: &PoolSet<M>) -> Option<CellValue> {
-        let slots = self.read_slots(set);
+    /// The newest valid payload, or none when neither slot checks. A slot that cannot be read does not check.
+    ///
+    /// # Errors
+    /// `Truncated`, `Io`.
+    pub fn read<M: Media>(&self, set: &PoolSet<M>) -> Result<Option<CellValue>> {
+        let slots = self.read_slots(set)?;
         let mirrored = slots[0].is_some() && slots[0] == slots[1];
         let generations = slots.each_ref().map(|slot| slot.as_ref().map_or(0, |slot| slot.0));
         let newest = usize::from(generations[1] > generations[0]);
-        let (generation, payload) = slots.into_iter().nth(newest)??;
-        Some(CellValue { payload, generation, mirrored, newest })
+        let value = slots.into_iter().nth(newest).flatten();
+        Ok(value.map(|(generation, payload)| CellValue { payload, generation, mirrored, newest }))
     }
 
     /// Each slot's generation and payload, or none where it does not check.
-    pub(crate) fn read_slots<M: Media>(&self, set: &PoolSet<M>) -> [Option<(u64, Vec<u8>)>; 2] {
-        self.slots.map(|slot| {
-            let mut bytes = vec![0; self.payload_bytes + TRAILER_BYTES];
-            set.load_bytes(slot, &mut bytes);
-            let generation = Self::unseal(&bytes, self.seed)?;
-            bytes.truncate(self.payload_bytes);
-            Some((generation, bytes))
-        })
+    pub(crate) fn read_slots<M: Media>(&self, set: &PoolSet<M>) -> Result<[Option<Slot>; 2]> {
+        let [a, b] = self.slots.map(|slot| self.read_slot(set, slot));
+        Ok([a?, b?])
+    }
+
+    fn read_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset) -> Result<Option<Slot>> {
+        let mut bytes = vec![0; self.payload_bytes + TRAILER_BYTES];
+        match set.guard(slot, bytes.len() as u64, Touch::Load) {
+            // One lost slot is what the other is for.
+            Err(Error::BadBlock { .. }) => return Ok(None),
+            result => result?,
+        }
+        set.load_bytes(slot, &mut bytes);
+        let Some(generation) = Self::unseal(&bytes, self.seed) else { return Ok(None) };
+        bytes.truncate(self.payload_bytes);
+        Ok(Some((generation, bytes)))
     }
 
     /// Writes both slots, one after the other; durable on return.
     ///
     /// # Errors
-    /// `Io`; the cell then holds the old or the new value.
+    /// `Io`, `WritesRefused`, `BadBlock`; the cell then holds the old or the new value.
     pub fn write<M: Media>(&self, set: &PoolSet<M>, generation: u64, payload: &[u8]) -> Result<()> {
         for slot in self.slots {
             self.write_slot(set, slot, generation, payload)?;
@@ -92,14 +106,24 @@ impl DoubleCell {
     /// newest is persisted as it is before the other one is touched.
     pub fn repair<M: Media>(&self, set: &PoolSet<M>, value: &CellValue, pending: &mut Pending) -> Result<()> {
         let slot_bytes = (self.payload_bytes + TRAILER_BYTES) as u64;
+        for slot in self.slots {
+            set.guard(slot, slot_bytes, Touch::Store)?;
+        }
         let [newest, other] = if value.newest == 0 { self.slots } else { [self.slots[1], self.slots[0]] };
-        set.flush(pending, newest, slot_bytes);
+        set.flush_adopted(pending, newest, slot_bytes);
         if value.mirrored {
-            set.flush(pending, other, slot_bytes);
+            set.flush_adopted(pending, other, slot_bytes);
             return Ok(());
         }
         set.fence(pending)?;
         self.write_slot(set, other, value.generation, &value.payload)
+    }
+
+    /// Flushes both slots as they are; they are durable after the next fence of `pending`.
+    pub fn flush_slots<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
+        for slot in self.slots {
+            set.flush(pending, slot, (self.payload_bytes + TRAILER_BYTES) as u64);
+        }
     }
 
     fn write_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset, generation: u64, payload: &[u8]) -> Result<()> {

@@ -13,11 +13,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::cell::DoubleCell;
+use crate::creation::{default_part_path, temporary};
 use crate::error::{Error, ErrorCode, Result, Uuid};
 use crate::format::{PartState, SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
-use crate::lifecycle::{check_superblock, default_part_path, pread_superblock, temporary};
 use crate::media::{Media, MediaFile, OpenMode};
 use crate::members::{self, Member, Members};
+use crate::opening::{check_superblock, pread_superblock};
 use crate::pins::WRITER_AT;
 
 mod contents;
@@ -238,10 +239,7 @@ fn check_member<F: MediaFile>(
 
 /// Both copies of a superblock must be valid and equal.
 fn check_copies<F: MediaFile>(member: &Member<F>, file: &F, report: &mut CheckReport) -> Result<()> {
-    let remedy = match member.member {
-        0 => "the next writer mends it",
-        _ => "the other copy is used; nothing rewrites this one, so copy the data to a new pool when convenient",
-    };
+    let remedy = "the next writer mends it";
     let mut copies = Vec::new();
     for (name, at) in ["first", "second"].into_iter().zip(SUPERBLOCK_AT) {
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
@@ -319,9 +317,12 @@ fn check_surroundings<M: Media>(
     }
     if media.exists(&next)? {
         let superblock = media.open(&next, OpenMode::Inspect).and_then(|file| pread_superblock(&file));
-        let is_orphan = superblock.is_ok_and(|s| s.set == report.set && s.index == u32::from(members.parts));
-        let (severity, message) = if is_orphan {
+        let index = u32::from(members.parts);
+        let (severity, message) = if superblock.as_ref().is_ok_and(|s| s.is_orphan_of(report.set, index)) {
             (Severity::Repairable, "an interrupted growth has left this part unlinked; the next writer removes it")
+        } else if superblock.is_ok_and(|s| s.set == report.set && s.index == index) {
+            let what = "this part of the pool was in use and is not linked: is the first file an older copy?";
+            (Severity::Damage, what)
         } else {
             (Severity::Note, "this file has the name of the next part; grow the pool with a part elsewhere, or move it")
         };

@@ -12,7 +12,7 @@
 //! ```
 //! The spare is set aside in advance, so that a full pool can still remove names.
 
-use std::sync::atomic::Ordering;
+use std::collections::HashSet;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::catalogue::{
@@ -20,12 +20,13 @@ use crate::catalogue::{
 };
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Published, Reservation, Space};
-use crate::format::{self, PartState, Root, Superblock, TAIL_HINT_AT, batch_bytes};
+use crate::format::{self, PartState, Root, Superblock, batch_bytes};
 use crate::log::SelfCertifyingLog;
 use crate::media::{Media, MediaFile, OpenMode, Touch};
+use crate::opening;
 use crate::pins::WRITER_AT;
 use crate::pool::{Pool, Replayed, Shared, root_cell, segment_of, superblock_cell};
-use crate::set::{Offset, Pending, PoolSet};
+use crate::set::{Pending, PoolSet, TAIL_HINT};
 
 /// Smallest log segment.
 pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
@@ -50,7 +51,8 @@ pub struct RegionSpec {
     pub flags: u32,
     /// The product's description, at most 1 MiB.
     pub meta: Vec<u8>,
-    /// Extents that the name has already and keeps. They come first.
+    /// Extents that the name has already and keeps, or takes over from a name that the same batch removes. They come
+    /// first.
     pub keep: Vec<Extent>,
     /// New extents, filled and persisted by the caller.
     pub add: Vec<Reservation>,
@@ -96,7 +98,7 @@ impl Writer {
     pub(crate) fn recover<M: Media>(set: &PoolSet<M>, replayed: &Replayed, superblock: Superblock) -> Result<Writer> {
         let corrupt = |what| Error::Corrupt { path: set.path().to_owned(), what, offset_bytes: 0 };
         let cell = superblock_cell(0);
-        let value = cell.read(set).ok_or_else(|| Error::SuperblockLost { path: set.path().to_owned() })?;
+        let value = cell.read(set)?.ok_or_else(|| Error::SuperblockLost { path: set.path().to_owned() })?;
         if Superblock::decode(&value.payload).as_ref() != Some(&superblock) {
             return Err(corrupt("the superblock"));
         }
@@ -104,11 +106,15 @@ impl Writer {
         cell.repair(set, &value, &mut pending)?;
         for part in 1..set.part_count() {
             let cell = superblock_cell(part);
-            let value = cell.read(set).ok_or_else(|| corrupt("the superblock of a part"))?;
+            let value = cell.read(set)?.ok_or_else(|| corrupt("the superblock of a part"))?;
             cell.repair(set, &value, &mut pending)?;
+            // What is not marked yet was synced when its file was made, so no slot of it waits for a fence.
+            opening::mark_linked(set, part)?;
         }
+        opening::mend_members(set)?;
         root_cell(superblock.set).repair(set, &replayed.root_value, &mut pending)?;
         replayed.log.resume(set, &mut pending);
+        set.guard(TAIL_HINT, 8, Touch::Store)?;
         set.fence(&mut pending)?;
         Ok(Writer {
             log: replayed.log.clone(),
@@ -131,7 +137,7 @@ impl Writer {
     pub(crate) fn mark_dirty<M: Media>(&mut self, set: &PoolSet<M>) -> Result<()> {
         match self.superblock.state {
             PartState::Dirty => Ok(()),
-            PartState::Clean => self.mark(set, PartState::Dirty, self.superblock.clean_tail),
+            PartState::Clean | PartState::Linked => self.mark(set, PartState::Dirty, self.superblock.clean_tail),
         }
     }
 
@@ -162,8 +168,14 @@ impl Writer {
         if self.spare.as_ref().is_some_and(|spare| spare.extent().len_bytes >= needed) {
             return Ok(());
         }
-        self.spare = None;
-        self.spare = Some(space.reserve(needed.max(MIN_SEGMENT_BYTES))?);
+        // The old one is given back first, for the new one may need its place.
+        let had_bytes = self.spare.take().map(|spare| spare.extent().len_bytes);
+        let reserved = space.reserve(needed.max(MIN_SEGMENT_BYTES));
+        self.spare = match &reserved {
+            Ok(_) => None,
+            Err(_) => had_bytes.and_then(|bytes| space.reserve(bytes).ok()),
+        };
+        self.spare = Some(reserved?);
         Ok(())
     }
 
@@ -199,28 +211,30 @@ impl<M: Media> Pool<M> {
     /// needs it any more.
     ///
     /// # Errors
-    /// `BadName`, `NoSuchName`, `TooLarge`, `PoolFull`, `Truncated`, `NotWritable`, `UsedAfterFork`: nothing is
-    /// changed. `Io`: it is unknown whether the edits are durable, and the pool refuses further writes.
+    /// `BadName`, `NoSuchName`, `TooLarge`, `PoolFull`, `Truncated`, `BadBlock`, `NotWritable`, `UsedAfterFork`,
+    /// `WritesRefused`: nothing is changed. `Io`: it is unknown whether the edits are durable, and the pool refuses
+    /// further writes.
     pub fn commit(&self, batch: RedoBatch) -> Result<Committed> {
-        self.shared.check_writable()?;
-        self.shared.set.check_lengths()?;
-        let mut guard = self.shared.lock_writer();
+        let mut guard = self.shared.lock_to_write()?;
         let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+        self.shared.set.check_lengths()?;
         let (mut changes, reservations) = self.shared.validate(batch)?;
         self.shared.make_room(writer, &changes)?;
-        let result = self.shared.log_commit(writer, &mut changes);
-        if self.shared.refused.load(Ordering::Acquire) {
-            // Bytes may be on the medium, so nobody knows what the catalogue owns: nothing is given out again.
-            for reservation in reservations {
-                reservation.publish();
+        let generation = match self.shared.log_commit(writer, &mut changes) {
+            Err(error) if self.shared.set.has_failed() => {
+                // Bytes may be on the medium, so nobody knows what the catalogue owns: nothing is given out again.
+                for reservation in reservations {
+                    reservation.publish();
+                }
+                return Err(error);
             }
-            return result.map(|generation| Committed { generation, published: Vec::new() });
-        }
-        let generation = result?;
+            result => result?,
+        };
         let published = reservations.into_iter().map(Reservation::publish).collect();
         write(&self.shared.catalogue).apply(changes, generation);
         self.shared.store_hint(generation);
-        self.shared.reclaim_unpinned()?;
+        // The commit is durable, whatever becomes of this: what is not freed now is freed later.
+        let _ = self.shared.reclaim_unpinned();
         Ok(Committed { generation, published })
     }
 
@@ -242,15 +256,14 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// As [`Pool::commit`].
     pub fn compact(&self) -> Result<()> {
-        self.shared.check_writable()?;
-        self.shared.set.check_lengths()?;
-        let mut guard = self.shared.lock_writer();
+        let mut guard = self.shared.lock_to_write()?;
         let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+        self.shared.set.check_lengths()?;
         let checkpoint_bytes = self.shared.catalogue().checkpoint_bytes(1);
         writer.keep_spare(&self.shared.space, checkpoint_bytes)?;
         self.shared.log_compaction(writer)?;
         self.shared.store_hint(self.generation());
-        self.shared.reclaim_unpinned()?;
+        let _ = self.shared.reclaim_unpinned();
         Ok(())
     }
 
@@ -280,12 +293,12 @@ impl<M: Media> Shared<M> {
         Error::NotWritable { path: self.set.path().to_owned() }
     }
 
-    /// After a failed write nobody knows what is durable, so nothing more is written.
-    pub(crate) fn refuse_writes_on_error<T>(&self, result: Result<T>) -> Result<T> {
-        if matches!(result, Err(Error::Io { .. } | Error::BadBlock { .. })) {
-            self.refused.store(true, Ordering::Release);
-        }
-        result
+    /// The writer's state, for a change. Whether changes are refused is asked when everybody else is done with theirs.
+    pub(crate) fn lock_to_write(&self) -> Result<std::sync::MutexGuard<'_, Option<Writer>>> {
+        self.check_process()?;
+        let guard = self.lock_writer();
+        self.check_writable()?;
+        Ok(guard)
     }
 
     /// Turns edits into changes and the reservations that they consume, or finds what is wrong with them.
@@ -300,10 +313,12 @@ impl<M: Media> Shared<M> {
                 return Err(Error::BadName { name: name.clone(), reason: "it stands twice in one commit" });
             }
         }
+        let mut orphaned = HashSet::new();
         for name in &batch.removes {
-            let Some((name, _)) = catalogue.names.get_key_value(name.as_str()) else {
+            let Some((name, region)) = catalogue.names.get_key_value(name.as_str()) else {
                 return Err(Error::NoSuchName { name: name.clone() });
             };
+            orphaned.extend(region.extents.iter().copied());
             changes.push(Change::Remove(name.clone()));
         }
         for (name, spec) in batch.puts {
@@ -311,12 +326,13 @@ impl<M: Media> Shared<M> {
             check_limit("the description", spec.meta.len(), MAX_META_BYTES)?;
             check_limit("the list of extents", spec.keep.len() + spec.add.len(), MAX_EXTENTS)?;
             let had = catalogue.names.get(name.as_str()).map_or(&[][..], |region| &region.extents);
-            if let Some(stray) = spec.keep.iter().find(|extent| !had.contains(extent)) {
-                return Err(Error::Corrupt {
-                    path: self.set.path().to_owned(),
-                    what: "an extent to keep, which the name does not have,",
-                    offset_bytes: stray.offset.byte(),
-                });
+            // Taken over once: two names never share an extent.
+            let mut its: HashSet<&Extent> = had.iter().collect();
+            if !spec.keep.iter().all(|extent| its.remove(extent) || orphaned.remove(extent)) {
+                return Err(Error::BadName { name, reason: "it cannot keep an extent that it has not, or one twice" });
+            }
+            if !spec.add.iter().all(|reservation| reservation.is_of(&self.space)) {
+                return Err(Error::BadName { name, reason: "space was reserved for it in another pool" });
             }
             let extents = spec.keep.iter().copied().chain(spec.add.iter().map(Reservation::extent)).collect();
             let region = RegionInfo { kind: spec.kind, flags: spec.flags, born: 0, extents, meta: spec.meta };
@@ -334,7 +350,7 @@ impl<M: Media> Shared<M> {
     fn make_room(&self, writer: &mut Writer, changes: &[Change]) -> Result<()> {
         let (growth, now) = {
             let catalogue = self.catalogue();
-            (catalogue.growth_bytes(changes), catalogue.checkpoint_bytes(changes.len() + 1))
+            (catalogue.growth_bytes(changes), catalogue.checkpoint_bytes(catalogue.retirements(changes) + 1))
         };
         match writer.keep_spare(&self.space, now.saturating_add_signed(growth)) {
             Err(_) if growth <= 0 => Ok(()),
@@ -352,14 +368,13 @@ impl<M: Media> Shared<M> {
             payload = encode(changes, writer.log.next_sequence());
         }
         self.set.guard(writer.log.tail(), batch_bytes(payload.len() as u64), Touch::Store)?;
-        self.refuse_writes_on_error(writer.mark_dirty(&self.set))?;
-        let appended = writer.log.append(&self.set, &mut Pending::new(), COMMIT, &payload);
-        self.refuse_writes_on_error(appended)
+        writer.mark_dirty(&self.set)?;
+        writer.log.append(&self.set, &mut Pending::new(), COMMIT, &payload)
     }
 
     fn log_compaction(&self, writer: &mut Writer) -> Result<()> {
-        let result = writer.mark_dirty(&self.set).and_then(|()| writer.compact(&self.set, &self.catalogue));
-        self.refuse_writes_on_error(result)
+        writer.mark_dirty(&self.set)?;
+        writer.compact(&self.set, &self.catalogue)
     }
 
     /// Sets space aside for the next checkpoint if there is any; without it only growth of the catalogue is refused.
@@ -372,9 +387,9 @@ impl<M: Media> Shared<M> {
 
     /// Says which commit is durable. Nobody waits for it: it goes out with the next fence, or when the line is evicted.
     fn store_hint(&self, generation: u64) {
-        let at = Offset::new(0, TAIL_HINT_AT);
-        self.set.store_u64(at, format::encode_tail_hint(format::seed(self.identity.set, 0), generation));
-        self.set.flush(&mut Pending::new(), at, 8);
+        let hint = format::encode_tail_hint(format::seed(self.identity.set, 0), generation);
+        self.set.store_u64(TAIL_HINT, hint);
+        self.set.flush(&mut Pending::new(), TAIL_HINT, 8);
     }
 
     /// Frees what no pin needs. The caller holds the writer's lock.
@@ -390,11 +405,12 @@ impl<M: Media> Shared<M> {
         if self.set.media().process_id() != self.process_id {
             return Ok(());
         }
-        let Some(mut writer) = self.lock_writer().take() else { return Ok(()) };
+        // A commit that panicked has left nobody knows what: the pool is recovered at the next open.
+        let Ok(mut guard) = self.writer.lock() else { return Err(Error::WritesRefused { path: self.path() }) };
+        let Some(mut writer) = guard.take() else { return Ok(()) };
         writer.spare = None;
-        let refused = self.refused.load(Ordering::Acquire);
         let result = match writer.superblock.state {
-            PartState::Dirty if !refused => {
+            PartState::Dirty if !self.set.has_failed() => {
                 let generation = self.catalogue().generation;
                 writer.mark(&self.set, PartState::Clean, generation)
             }

@@ -4,7 +4,8 @@
 //! | --- | --- | --- | --- |
 //! | fs-DAX, device-DAX | MAP_SYNC succeeds and every region names its persistence domain | cache line; byte when each says `cpu_cache` | power-fail safe |
 //! | the same, domain empty or unknown | sysfs | cache line | unknown, unless the administrator asserts it |
-//! | page cache | MAP_SYNC refused | page | power-fail safe |
+//! | page cache over a disk of this machine | MAP_SYNC refused | page | power-fail safe |
+//! | page cache over overlayfs, a network or an unknown file system | statfs | page | unknown, unless the administrator asserts it |
 //! | tmpfs, ramfs, a RAM disk | statfs, sysfs | cache line (RAM disk: page) | process-crash safe |
 //!
 //! Sources: mmap(2) on MAP_SYNC; statfs(2); the kernel's Documentation/ABI/testing/sysfs-bus-nvdimm.
@@ -111,7 +112,7 @@ impl Detector {
                 } else if filesystem.kind == FileSystemKind::Memory {
                     memory_backing(filesystem.name)
                 } else {
-                    self.page_backing(filesystem, subject.device)
+                    self.page_backing(filesystem, subject)
                 }
             }
         }
@@ -185,21 +186,22 @@ impl Detector {
         Backing { durability, granularity, provenance, filesystem: filesystem.to_owned(), reason }
     }
 
-    fn page_backing(&self, filesystem: FileSystem, device: (u32, u32)) -> Backing {
+    fn page_backing(&self, filesystem: FileSystem, subject: &Subject<'_>) -> Backing {
         let name = filesystem.name;
+        let relying = |on: &str| {
+            let reason = format!("page cache over {name}; relies on {on}");
+            if self.is_assumed(subject.path) {
+                let reason = format!("{reason}, by the administrator's assertion (REMANENT_ASSUME_PERSISTENT)");
+                return (Durability::PowerFailSafe, Provenance::Measured, reason);
+            }
+            (Durability::PersistenceUnknown, Provenance::Measured, format!("{reason}, which nothing here can tell"))
+        };
         let (durability, provenance, reason) = match filesystem.kind {
-            FileSystemKind::Stacked => (
-                Durability::PowerFailSafe,
-                Provenance::Measured,
-                format!("page cache over {name}; relies on the upper layer being on a disk that survives"),
-            ),
-            FileSystemKind::Served => (
-                Durability::PowerFailSafe,
-                Provenance::Measured,
-                format!("page cache over {name}; relies on its server having stored what it acknowledges"),
-            ),
+            FileSystemKind::Stacked => relying("the upper layer being on a disk that survives"),
+            FileSystemKind::Served => relying("its server having stored what it acknowledges"),
+            FileSystemKind::Unknown => relying("that file system keeping the promise of fsync"),
             FileSystemKind::Local | FileSystemKind::Memory
-                if self.leaf_blocks(device).iter().any(|leaf| is_ram_disk(leaf)) =>
+                if self.leaf_blocks(subject.device).iter().any(|leaf| is_ram_disk(leaf)) =>
             {
                 let reason = format!("{name} on a RAM disk survives the end of the process, not of the power");
                 (Durability::ProcessCrashSafe, Provenance::Emulated, reason)
@@ -208,11 +210,6 @@ impl Detector {
                 Durability::PowerFailSafe,
                 Provenance::Measured,
                 format!("page cache over {name}; durable when msync or fdatasync returns, at the disk's speed"),
-            ),
-            FileSystemKind::Unknown => (
-                Durability::PowerFailSafe,
-                Provenance::Measured,
-                format!("page cache over {name}; relies on that file system keeping the promise of fsync"),
             ),
         };
         Backing { durability, granularity: Granularity::Page, provenance, filesystem: name.to_owned(), reason }
@@ -324,6 +321,9 @@ impl FileSystem {
             0xf2f5_2010 => ("f2fs", Local),
             0x2fc1_2fc1 => ("zfs", Local),
             0xca45_1a4e => ("bcachefs", Local),
+            0x3153_464a => ("jfs", Local),
+            0x4d44 => ("vfat", Local),
+            0x2011_bab0 => ("exfat", Local),
             0x794c_7630 => ("overlayfs", Stacked),
             0xf15f => ("ecryptfs", Stacked),
             0x6969 => ("nfs", Served),

@@ -8,7 +8,8 @@ pub enum Durability {
     Volatile,
     /// Survives the end of the process, not of the power (tmpfs, ramfs).
     ProcessCrashSafe,
-    /// Mapped as persistent memory, but the platform does not say whether it survives a power failure.
+    /// Nothing here can tell whether it survives a power failure: the platform is silent about the mapped memory, or
+    /// another file system or server keeps the bytes.
     PersistenceUnknown,
     /// Survives a power failure.
     PowerFailSafe,

@@ -134,7 +134,7 @@ pub enum Error {
     AlreadyExists { path: PathBuf },
     #[error("{path} is a directory; name a file in it")]
     IsDirectory { path: PathBuf },
-    #[error("{path} is neither a regular file nor a device-DAX device")]
+    #[error("{path} is neither a regular file nor a device-DAX device; name one of these")]
     NotAFile { path: PathBuf },
     #[error("{path} is a symbolic link; name the file that it points to")]
     Symlink { path: PathBuf },
@@ -156,7 +156,7 @@ pub enum Error {
         "{path} has {got_bytes} bytes and an alignment of {alignment_bytes} bytes, which a pool cannot use; reconfigure the namespace"
     )]
     Misaligned { path: PathBuf, got_bytes: u64, alignment_bytes: u64 },
-    #[error("{path} is not a pool: its first bytes are not a superblock")]
+    #[error("{path} is not a pool: its first bytes are not a superblock; create one, or name another file")]
     NotAPool { path: PathBuf },
     #[error("{path} has format version {got}, this program knows up to {supported}; use a newer program")]
     NewerVersion { path: PathBuf, got: u32, supported: u32 },
@@ -198,7 +198,7 @@ pub enum Error {
     NoSuchName { name: String },
     #[error("{name:?} cannot be used as a name: {reason}")]
     BadName { name: String, reason: &'static str },
-    #[error("{what} of {got_bytes} bytes is larger than the {limit_bytes} allowed")]
+    #[error("{what} is too large: {got_bytes} where {limit_bytes} are allowed; split it")]
     TooLarge { what: &'static str, got_bytes: u64, limit_bytes: u64 },
     #[error("{what} is not supported here: {reason}")]
     Unsupported { what: &'static str, reason: &'static str },

@@ -20,6 +20,11 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Whether it ends within the bytes that a part can have.
+    pub(crate) fn is_in_range(&self) -> bool {
+        self.offset.byte().checked_add(self.len_bytes).is_some_and(|end| end <= 1 << 48)
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.offset.to_word() + self.len_bytes
     }
@@ -170,6 +175,11 @@ impl Reservation {
         self.extent
     }
 
+    /// Whether it was taken from this space.
+    pub(crate) fn is_of(&self, space: &Space) -> bool {
+        self.space.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &space.0))
+    }
+
     /// The catalogue owns it now.
     pub(crate) fn publish(mut self) -> Published {
         self.space = None;
@@ -185,8 +195,11 @@ impl std::fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if let Some(space) = self.space.take() {
-            space.with(|map| map.free(self.extent));
+        // After a panic with the map in hand nothing is given out any more, so nothing need be given back.
+        if let Some(space) = self.space.take()
+            && let Ok(mut map) = space.0.lock()
+        {
+            map.free(self.extent);
         }
     }
 }

@@ -57,6 +57,11 @@ pub(crate) fn seed(owner: Uuid, generation: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&owner.0), &generation.to_le_bytes())
 }
 
+/// As [`seed`], for the logs of products: what looks like one of theirs is never taken for the pool's own.
+pub(crate) fn product_seed(owner: Uuid, generation: u64) -> u32 {
+    crc32c::crc32c_append(seed(owner, generation), b"product")
+}
+
 /// The tail hint: the low 40 bits of the newest durable sequence number below 24 bits of CRC.
 ///
 /// It is stored after each commit and not waited for. A hint that checks proves that the commit it names was durable.

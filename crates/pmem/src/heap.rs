@@ -14,7 +14,9 @@ use crate::media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch
 #[derive(Clone, Default)]
 pub struct Heap {
     files: Arc<Mutex<BTreeMap<PathBuf, Arc<HeapBytes>>>>,
-    identities: Arc<AtomicU32>,
+    holders: Arc<AtomicU32>,
+    /// Counted apart: what a pool holds depends on it, and golden files on that.
+    uuids: Arc<AtomicU32>,
 }
 
 /// The content of a heap file, in atomic words so that concurrent readers race with nobody.
@@ -84,7 +86,7 @@ impl Heap {
         HeapFile {
             path: path.to_owned(),
             bytes,
-            holder: self.identities.fetch_add(1, Ordering::Relaxed),
+            holder: self.holders.fetch_add(1, Ordering::Relaxed),
             backing: Backing {
                 durability: Durability::Volatile,
                 granularity: Granularity::CacheLine,
@@ -177,6 +179,10 @@ impl Media for Heap {
         Ok(self.lock().contains_key(path))
     }
 
+    fn names(&self, path: &Path, file: &HeapFile) -> Result<bool> {
+        Ok(self.lock().get(path).is_some_and(|bytes| Arc::ptr_eq(bytes, &file.bytes)))
+    }
+
     fn is_device(&self, _path: &Path) -> bool {
         false
     }
@@ -192,7 +198,7 @@ impl Media for Heap {
     fn new_uuid(&self) -> Uuid {
         // Unique within this medium, and the same in every run.
         let mut bytes = [0x5A; 16];
-        bytes[..4].copy_from_slice(&self.identities.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+        bytes[..4].copy_from_slice(&self.uuids.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         Uuid(bytes)
     }
 
@@ -208,6 +214,10 @@ impl Media for Heap {
 impl MediaFile for HeapFile {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn renamed(&mut self, path: &Path) {
+        self.path = path.to_owned();
     }
 
     fn len_bytes(&self) -> Result<u64> {

@@ -12,6 +12,7 @@ mod commit;
 mod copy;
 #[allow(unsafe_code)] // cache-line primitives
 mod cpu;
+mod creation;
 mod detect;
 mod durability;
 mod error;
@@ -19,7 +20,6 @@ mod extent;
 mod format;
 #[allow(unsafe_code)] // implements the one unsafe method of the seam
 mod heap;
-mod lifecycle;
 mod log;
 #[allow(unsafe_code)] // mapping and locks
 mod mapped;
@@ -28,6 +28,7 @@ mod media;
 mod members;
 #[allow(unsafe_code)] // implements the one unsafe method of the seam
 mod modelled;
+mod opening;
 mod pins;
 mod platform;
 mod pool;
@@ -37,18 +38,18 @@ mod remove;
 #[allow(unsafe_code)] // hands raw sources on to the copy
 mod set;
 
-pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo};
+pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo, check_name};
 pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
 pub use check::{CheckProgress, CheckReport, Finding, Severity, check};
 pub use commit::{Committed, RedoBatch, RegionSpec};
 pub use copy::{copy_parallel, default_copy_threads};
 pub use cpu::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, PlanOrigin};
+pub use creation::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use durability::{Backing, Durability, Granularity, Provenance};
 pub use error::{Error, ErrorCode, Result, Uuid};
 pub use extent::{Extent, Published, Reservation};
 pub use format::FORMAT_VERSION;
 pub use heap::{Heap, HeapFile, HeapMap};
-pub use lifecycle::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use log::{LogBatch, Segment, SelfCertifyingLog};
 pub use mapped::{KernelFeatures, Mapped, MappedFile, Mapping, PrivateMapping, Probe};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};

@@ -24,6 +24,9 @@ use crate::format::{self, BATCH_ALIGN, BatchHeader, batch_bytes};
 use crate::media::{Media, MediaFile};
 use crate::set::{Offset, Pending, PoolSet};
 
+/// Sequence numbers stay below this, which no log reaches: it leaves room for arithmetic.
+pub(crate) const MAX_SEQUENCE: u64 = 1 << 60;
+
 /// Identity of one log segment: where it lies and what its checksums are seeded with.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -35,10 +38,26 @@ pub struct Segment {
 impl Segment {
     /// A segment in these bytes.
     ///
-    /// `owner` and `generation` tell this use of the bytes from every other: the owner is the pool's UUID or one that
-    /// the product made, the generation grows each time the owner uses the same bytes again.
+    /// `owner` and `generation` tell this use of the bytes from every other, whatever lay there before: the owner is a
+    /// UUID of this log alone, or the pool's where it has one log only, and the generation grows each time the log uses
+    /// the same bytes again. The pool's own log is another owner.
+    ///
+    /// # Panics
+    /// If sequence numbers could overflow: the first is below 2^60.
     pub fn new(extent: Extent, owner: Uuid, generation: u64, first_sequence: u64) -> Segment {
-        Segment { extent, seed: format::seed(owner, generation), first_sequence }
+        assert!(first_sequence < MAX_SEQUENCE, "sequence numbers start below 2^60");
+        Segment::with_seed(extent, format::product_seed(owner, generation), first_sequence)
+    }
+
+    /// The segment of a pool's own log.
+    pub(crate) fn of_pool(extent: Extent, set: Uuid, generation: u64, first_sequence: u64) -> Segment {
+        Segment::with_seed(extent, format::seed(set, generation), first_sequence)
+    }
+
+    /// Batches are whole multiples of their alignment, so a rest at the end is left out.
+    fn with_seed(extent: Extent, seed: u32, first_sequence: u64) -> Segment {
+        let len_bytes = extent.len_bytes / BATCH_ALIGN * BATCH_ALIGN;
+        Segment { extent: Extent { len_bytes, ..extent }, seed, first_sequence }
     }
 }
 
@@ -86,7 +105,7 @@ impl SelfCertifyingLog {
     /// but must not be needed by a reader of the batch: the order of the two is open until the fence.
     ///
     /// # Errors
-    /// `Io`; the batch is then in an unknown state and the log must be recovered before the next append.
+    /// `Io`, `WritesRefused`; the batch is then in an unknown state and the log must be recovered before the next append.
     ///
     /// # Panics
     /// If it does not fit: ask [`SelfCertifyingLog::fits`] first.
@@ -110,7 +129,11 @@ impl SelfCertifyingLog {
         set.store_bytes(at, &header.encode(self.segment.seed));
         set.store_bytes(body, payload);
         set.flush(pending, at, (BatchHeader::BYTES + payload.len()) as u64);
-        set.fence(pending)?;
+        if let Err(error) = set.fence(pending) {
+            // The caller will be told that it failed, so nobody should find it in the page cache.
+            set.store_bytes(at, &[0; BatchHeader::BYTES]);
+            return Err(error);
+        }
         self.tail_bytes += batch_bytes(payload.len() as u64);
         self.next_sequence += 1;
         Ok(header.sequence)
@@ -147,7 +170,7 @@ impl SelfCertifyingLog {
 
     /// Flushes everything that a replay has taken; it is durable after the next fence of `pending` (invariant 3).
     pub fn flush_replayed<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
-        set.flush(pending, self.segment.extent.offset, self.tail_bytes);
+        set.flush_adopted(pending, self.segment.extent.offset, self.tail_bytes);
     }
 
     /// Prepares a replayed log for appends: flushes what was taken, and wipes the header of a batch that was torn. Both
@@ -180,8 +203,11 @@ impl SelfCertifyingLog {
 
     fn read_at_tail<M: Media>(&self, set: &PoolSet<M>) -> Option<LogBatch> {
         let header = self.header_at(set, self.tail_bytes)?;
-        let room = self.segment.extent.len_bytes - self.tail_bytes - BatchHeader::BYTES as u64;
-        if header.sequence != self.next_sequence || header.payload_bytes > room {
+        let room = self.segment.extent.len_bytes - self.tail_bytes;
+        if header.sequence != self.next_sequence
+            || header.payload_bytes > room
+            || batch_bytes(header.payload_bytes) > room
+        {
             return None;
         }
         let mut payload = vec![0; usize::try_from(header.payload_bytes).ok()?];

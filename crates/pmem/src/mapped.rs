@@ -3,11 +3,13 @@
 //! | module | what it answers for |
 //! | --- | --- |
 //! | `file` | opening without surprises, reading and writing beside the mapping |
+//! | `fork` | what a forked child does with inherited locks |
 //! | `lock` | OFD byte-range locks |
 //! | `map` | address ranges, loads and stores, flush, sync, guard |
 //! | `probe` | what a path and this kernel offer, before anything is kept there |
 //! | `private` | copy-on-write views |
 //! | `refusal` | which typed error an errno becomes |
+//! | `words` | copies that race with nobody |
 //!
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
 //! opened through a symbolic link, and nothing that exists is replaced. Whether a mapping is persistent memory is
@@ -23,14 +25,17 @@ use rustix::io::Errno;
 use crate::cpu;
 use crate::detect::Detector;
 use crate::error::{Error, Result, Uuid};
-use crate::media::{Media, MediaFile, OpenMode, Stripe};
+use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
+use crate::pins::WRITER_AT;
 
 mod file;
+mod fork;
 mod lock;
 mod map;
 mod private;
 mod probe;
 mod refusal;
+mod words;
 
 pub use file::MappedFile;
 pub use map::Mapping;
@@ -102,14 +107,18 @@ impl Media for Mapped {
         check_room(path, len_bytes)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDWR;
         let descriptor = sys::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| refusal.of_create(e))?;
-        let made = allocate(&descriptor, len_bytes)
-            .map_err(|e| refusal.of_allocation(e, len_bytes))
-            .and_then(|()| MappedFile::adopt(path, descriptor, OpenMode::Writer, &self.detector));
-        if made.is_err() {
-            // Nothing can be done if this fails as well; the first error is the one that matters.
+        let adopted = MappedFile::adopt(path, descriptor, OpenMode::Writer, &self.detector);
+        let file = adopted.inspect_err(|_| {
+            // Nothing can be done if removing fails as well; the first error is the one that matters.
+            let _ = sys::unlink(path);
+        })?;
+        // An allocation may take long, and who finds a file without a lock takes it for a leftover.
+        let is_locked = file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1).unwrap_or(false);
+        let made = allocate(&file.descriptor, len_bytes).map_err(|e| refusal.of_allocation(e, len_bytes));
+        if made.is_err() && is_locked && file.has_name(path).unwrap_or(false) {
             let _ = sys::unlink(path);
         }
-        made
+        made.map(|()| file)
     }
 
     fn open(&self, path: &Path, mode: OpenMode) -> Result<MappedFile> {
@@ -136,7 +145,13 @@ impl Media for Mapped {
         let refusal = Refusal { operation: "opening the directory", path: &parent, mode: OpenMode::Reader };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = sys::open(&parent, flags, Mode::empty()).map_err(|e| refusal.of_entry(e))?;
-        sys::fsync(&descriptor).map_err(|e| Error::io("syncing the directory", &parent, e))
+        let is_read_only =
+            || sys::fstatvfs(&descriptor).is_ok_and(|mount| mount.f_flag.contains(sys::StatVfsMountFlags::RDONLY));
+        match sys::fsync(&descriptor) {
+            // Some read-only file systems know no sync at all, and have nothing to write.
+            Err(Errno::INVAL) if is_read_only() => Ok(()),
+            result => result.map_err(|e| Error::io("syncing the directory", &parent, e)),
+        }
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
@@ -145,6 +160,10 @@ impl Media for Mapped {
             Err(Errno::NOENT) => Ok(false),
             Err(e) => Err(Refusal { operation: "looking up", path, mode: OpenMode::Reader }.of_entry(e)),
         }
+    }
+
+    fn names(&self, path: &Path, file: &MappedFile) -> Result<bool> {
+        file.has_name(path)
     }
 
     fn is_device(&self, path: &Path) -> bool {

@@ -120,6 +120,9 @@ pub trait Media: Clone + Send + Sync + 'static {
     /// Whether something has this name.
     fn exists(&self, path: &Path) -> Result<bool>;
 
+    /// Whether the name still means this open file: it may have been removed or renamed since, and made anew.
+    fn names(&self, path: &Path, file: &Self::File) -> Result<bool>;
+
     /// Whether the name is a device. A device is there already: it is used whole, and neither renamed nor removed.
     fn is_device(&self, path: &Path) -> bool;
 
@@ -147,6 +150,9 @@ pub trait Media: Clone + Send + Sync + 'static {
 pub trait MediaFile: Send + Sync + 'static {
     /// The name it was opened by.
     fn path(&self) -> &Path;
+
+    /// Tells the open file of its new name.
+    fn renamed(&mut self, path: &Path);
 
     /// Current length, asked from the system each time.
     fn len_bytes(&self) -> Result<u64>;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::lifecycle::{Expected, check_identity, pread_superblock, stored_path};
 use crate::media::{Media, OpenMode};
+use crate::opening::{Expected, check_identity, pread_superblock, stored_path};
 use crate::set::MAX_PARTS;
 
 /// One place of a set and what was found there.

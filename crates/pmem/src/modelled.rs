@@ -112,6 +112,10 @@ impl<M: Media> Media for Modelled<M> {
         self.inner.exists(path)
     }
 
+    fn names(&self, path: &Path, file: &Self::File) -> Result<bool> {
+        self.inner.names(path, &file.inner)
+    }
+
     fn is_device(&self, path: &Path) -> bool {
         self.inner.is_device(path)
     }
@@ -153,6 +157,10 @@ impl<M: Media> Media for Modelled<M> {
 impl<F: MediaFile> MediaFile for ModelledFile<F> {
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+
+    fn renamed(&mut self, path: &Path) {
+        Arc::get_mut(&mut self.inner).expect("a file is renamed before it is mapped").renamed(path);
     }
 
     fn len_bytes(&self) -> Result<u64> {
@@ -257,8 +265,8 @@ impl<P: MediaMap> MediaMap for ModelledMap<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::PartOptions;
     use crate::heap::Heap;
-    use crate::lifecycle::PartOptions;
     use crate::pool::{Layout, Pool};
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! Pins of the writer's own process are counted in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::error::Result;
@@ -18,10 +18,17 @@ pub(crate) const WRITER_AT: u64 = 1 << 61;
 /// Generation 0, which pins everything; generation g lies g bytes further.
 const GENERATIONS_AT: u64 = (1 << 61) + (1 << 32);
 
+/// The byte whose lock pins a generation.
+pub(crate) fn byte_of(generation: u64) -> std::ops::Range<u64> {
+    GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1
+}
+
 /// The pins of one open pool.
 pub(crate) struct Pins<F: MediaFile> {
     file: Arc<F>,
     own: Arc<Mutex<BTreeMap<u64, usize>>>,
+    /// Generations that are locked against other processes.
+    locked: Mutex<BTreeSet<u64>>,
 }
 
 /// Keeps a generation from being reclaimed while it lives. Clones count as well.
@@ -64,7 +71,7 @@ impl Drop for Pin {
 
 impl<F: MediaFile> Pins<F> {
     pub(crate) fn new(file: Arc<F>) -> Pins<F> {
-        Pins { file, own: Arc::default() }
+        Pins { file, own: Arc::default(), locked: Mutex::default() }
     }
 
     /// Pins a generation within this process.
@@ -85,16 +92,30 @@ impl<F: MediaFile> Pins<F> {
 
     /// Pins a generation against a writer in another process, as long as the file stays open.
     pub(crate) fn lock(&self, generation: u64) -> Result<bool> {
-        self.file.try_lock(LockKind::Shared, GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1)
+        self.locked.lock().expect("counting cannot panic").insert(generation);
+        self.file.try_lock(LockKind::Shared, byte_of(generation))
     }
 
-    pub(crate) fn unlock(&self, generation: u64) -> Result<()> {
-        self.file.unlock(GENERATIONS_AT + generation..GENERATIONS_AT + generation + 1)
+    /// Lets go of the locks on generations that this process pins no more, but for `generation`.
+    pub(crate) fn unlock_all_but(&self, generation: u64) -> Result<()> {
+        let own = self.own();
+        let mut locked = self.locked.lock().expect("counting cannot panic");
+        let idle: Vec<u64> = locked.iter().copied().filter(|g| *g != generation && !own.contains(g)).collect();
+        for g in idle {
+            self.file.unlock(byte_of(g))?;
+            locked.remove(&g);
+        }
+        Ok(())
     }
 
     /// The generations that this process pins, oldest first.
     pub(crate) fn own(&self) -> Vec<u64> {
         self.own.lock().expect("counting cannot panic").keys().copied().collect()
+    }
+
+    /// As [`Pins::own`], without waiting: in a forked child whoever counted at that moment never ends.
+    pub(crate) fn try_own(&self) -> Option<Vec<u64>> {
+        self.own.try_lock().ok().map(|own| own.keys().copied().collect())
     }
 
     /// The oldest generation that anybody pins below `limit`.

@@ -1,22 +1,22 @@
 //! A pool: open it, look names up, pin what is read.
 
 use std::ops::Bound;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::catalogue::{Catalogue, RegionInfo};
 use crate::cell::DoubleCell;
 use crate::commit::Writer;
+use crate::creation;
 use crate::durability::{Backing, Durability, Granularity};
 use crate::error::{Error, Result, Uuid};
 use crate::extent::{Extent, FreeMap, Reservation, Space};
-use crate::format::{self, HEAD_BYTES, PartState, ROOT_AT, Root, SUPERBLOCK_AT, Superblock, TAIL_HINT_AT};
-use crate::lifecycle;
-use crate::log::{Segment, SelfCertifyingLog};
+use crate::format::{self, HEAD_BYTES, PartState, ROOT_AT, Root, SUPERBLOCK_AT, Superblock};
+use crate::log::{MAX_SEQUENCE, Segment, SelfCertifyingLog};
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe, Touch};
+use crate::opening;
 use crate::pins::{Pin, Pins, WRITER_AT};
-use crate::set::{Offset, Pending, PoolSet};
+use crate::set::{Offset, Pending, PoolSet, TAIL_HINT};
 
 /// The product that a pool belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,9 @@ pub(crate) struct Shared<M: Media> {
     pub(crate) space: Space,
     /// `None` in readers, and after close.
     pub(crate) writer: Mutex<Option<Writer>>,
-    pub(crate) refused: AtomicBool,
+    /// Held by whoever adds parts: a writer that grows, or a reader that moves on, of which two at once would also let
+    /// go of each other's pins.
+    pub(crate) adding: Mutex<()>,
     pub(crate) process_id: u32,
 }
 
@@ -136,7 +138,7 @@ pub(crate) fn superblock_cell(part: u16) -> DoubleCell {
 }
 
 pub(crate) fn segment_of(root: &Root, set: Uuid) -> Segment {
-    Segment::new(root.segment, set, root.segment_generation, root.first_sequence)
+    Segment::of_pool(root.segment, set, root.segment_generation, root.first_sequence)
 }
 
 impl<M: Media> Pool<M> {
@@ -145,15 +147,34 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// Every code that `docs/src/errors.md` lists can come from opening. Nothing is changed then.
     pub fn open(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
+        beside_a_writer(&media, path, mode, || Pool::open_once(media.clone(), path, layout, mode))
+    }
+
+    fn open_once(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
         let file = Arc::new(media.open(path, mode)?);
         if mode == OpenMode::Writer && !file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
+        if mode == OpenMode::Writer && !media.names(path, &file)? {
+            // It was removed, and perhaps made anew, before the lock was taken.
+            return Err(Error::PoolBusy { path: path.to_owned() });
+        }
+        Pool::open_file(media, path, file, layout, mode)
+    }
+
+    /// Opens what lies in the first file, which a writer has locked.
+    pub(crate) fn open_file(
+        media: M,
+        path: &Path,
+        file: Arc<M::File>,
+        layout: Option<Layout>,
+        mode: OpenMode,
+    ) -> Result<Pool<M>> {
         let pins = Pins::new(file.clone());
         if mode == OpenMode::Reader && !pins.lock_all()? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
-        let (set, superblock) = lifecycle::open_set(media, path, file, layout, mode)?;
+        let (set, superblock) = opening::open_set(media, path, file, layout, mode)?;
         let replayed = Replayed::read(&set, superblock.set)?;
         replayed.check_tail(&set, &superblock)?;
         let space = Space::new(replayed.free_map(&set)?);
@@ -165,7 +186,7 @@ impl<M: Media> Pool<M> {
         };
         let writer = match mode {
             OpenMode::Writer => {
-                lifecycle::remove_orphans(&set, &superblock)?;
+                creation::remove_orphans(&set, &superblock)?;
                 Some(Writer::recover(&set, &replayed, superblock)?)
             }
             OpenMode::Reader => {
@@ -185,7 +206,7 @@ impl<M: Media> Pool<M> {
                 pins,
                 space,
                 writer: Mutex::new(writer),
-                refused: AtomicBool::new(false),
+                adding: Mutex::new(()),
                 process_id,
             }),
         };
@@ -272,11 +293,13 @@ impl<M: Media> Pool<M> {
         if self.mode() == OpenMode::Writer {
             return Ok(self.generation());
         }
+        let _one_at_a_time = shared.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let reader = self.mode() == OpenMode::Reader;
         if reader && !shared.pins.lock_all()? {
             return Err(Error::PoolBusy { path: shared.set.path().to_owned() });
         }
-        let result = self.reread(reader);
+        let media = shared.set.media();
+        let result = beside_a_writer(media, shared.set.path(), self.mode(), || self.reread(reader));
         if reader {
             shared.pins.unlock_all()?;
         }
@@ -285,7 +308,7 @@ impl<M: Media> Pool<M> {
 
     fn reread(&self, reader: bool) -> Result<u64> {
         let shared = &*self.shared;
-        lifecycle::open_new_parts(&shared.set, shared.identity.set)?;
+        opening::open_new_parts(&shared.set, shared.identity.set)?;
         let replayed = Replayed::read(&shared.set, shared.identity.set)?;
         let generation = replayed.catalogue.generation;
         if reader {
@@ -294,11 +317,10 @@ impl<M: Media> Pool<M> {
         }
         let free = replayed.free_map(&shared.set)?;
         let mut catalogue = shared.catalogue.write().expect("no panic while the catalogue is exchanged");
-        let before = catalogue.generation;
         *catalogue = replayed.catalogue;
         shared.space.with(|map| *map = free);
-        if reader && before != generation && !shared.pins.own().contains(&before) {
-            shared.pins.unlock(before)?;
+        if reader {
+            shared.pins.unlock_all_but(generation)?;
         }
         Ok(generation)
     }
@@ -313,7 +335,7 @@ impl<M: Media> Pool<M> {
     pub fn info(&self) -> PoolInfo {
         let shared = &*self.shared;
         let catalogue = shared.catalogue();
-        let parts: Vec<PartInfo> = shared.set.parts().map(lifecycle::part_info).collect();
+        let parts: Vec<PartInfo> = shared.set.parts().map(opening::part_info).collect();
         let (free_bytes, largest_free_bytes) = shared.space.with(|map| (map.free_bytes(), map.largest()));
         PoolInfo {
             set: shared.identity.set,
@@ -326,7 +348,7 @@ impl<M: Media> Pool<M> {
             largest_free_bytes,
             retired_bytes: catalogue.retired.values().map(|retired| retired.extent.len_bytes).sum(),
             parts,
-            is_clean: lifecycle::read_superblock(&shared.set, 0)
+            is_clean: opening::read_superblock(&shared.set, 0)
                 .is_ok_and(|read| read.superblock.state == PartState::Clean),
             has_writer: self.has_writer(),
             backing: shared.set.weakest_backing(),
@@ -337,6 +359,10 @@ impl<M: Media> Pool<M> {
 impl<M: Media> Shared<M> {
     pub(crate) fn catalogue(&self) -> std::sync::RwLockReadGuard<'_, Catalogue> {
         self.catalogue.read().expect("no panic while the catalogue is exchanged")
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.set.path().to_owned()
     }
 
     pub(crate) fn check_process(&self) -> Result<()> {
@@ -350,7 +376,7 @@ impl<M: Media> Shared<M> {
         self.check_process()?;
         let path = || self.set.path().to_owned();
         match self.set.mode() {
-            OpenMode::Writer if self.refused.load(Ordering::Acquire) => Err(Error::WritesRefused { path: path() }),
+            OpenMode::Writer if self.set.has_failed() => Err(Error::WritesRefused { path: path() }),
             OpenMode::Writer => Ok(()),
             _ => Err(Error::NotWritable { path: path() }),
         }
@@ -405,6 +431,33 @@ impl<M: Media> Region<M> {
     }
 }
 
+/// What is read while a writer changes it may be half old and half new, and look damaged; hardly so often.
+const LOOKS_BESIDE_A_WRITER: usize = 16;
+
+/// Reads once, and again while what was read looks damaged and somebody is writing.
+fn beside_a_writer<M: Media, T>(media: &M, path: &Path, mode: OpenMode, read: impl Fn() -> Result<T>) -> Result<T> {
+    let has_writer = || {
+        let found = media.open(path, OpenMode::Inspect).and_then(|file| file.find_lock(WRITER_AT..WRITER_AT + 1));
+        found.is_ok_and(|lock| lock.is_some())
+    };
+    if mode == OpenMode::Writer {
+        return read();
+    }
+    let mut looks = 1;
+    loop {
+        // It may go away in between, so it is asked for before and after.
+        let had_writer = has_writer();
+        match read() {
+            Err(Error::Corrupt { .. } | Error::SuperblockLost { .. })
+                if looks < LOOKS_BESIDE_A_WRITER && (had_writer || has_writer()) =>
+            {
+                looks += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
 /// The catalogue as the media says.
 pub(crate) struct Replayed {
     pub(crate) catalogue: Catalogue,
@@ -418,11 +471,14 @@ impl Replayed {
     /// first, because a writer may go on meanwhile.
     pub(crate) fn read<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<Replayed> {
         let corrupt = |what, offset_bytes| Error::Corrupt { path: set.path().to_owned(), what, offset_bytes };
-        set.guard(Offset::new(0, 0), HEAD_BYTES, Touch::Load)?;
-        let hint = format::decode_tail_hint(format::seed(uuid, 0), set.load_u64(Offset::new(0, TAIL_HINT_AT)));
-        let root_value = root_cell(uuid).read(set).ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
+        let hint = match set.guard(TAIL_HINT, 8, Touch::Load) {
+            // What cannot be read proves nothing.
+            Err(Error::BadBlock { .. }) => None,
+            result => result.map(|()| format::decode_tail_hint(format::seed(uuid, 0), set.load_u64(TAIL_HINT)))?,
+        };
+        let root_value = root_cell(uuid).read(set)?.ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
         let root = Root::decode(&root_value.payload).ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
-        if !set.contains(root.segment) {
+        if !set.contains(root.segment) || root.first_sequence >= MAX_SEQUENCE {
             return Err(corrupt("the root cell's segment", ROOT_AT[0]));
         }
         set.guard(root.segment.offset, root.segment.len_bytes, Touch::Load)?;
@@ -438,11 +494,14 @@ impl Replayed {
         Ok(Replayed { catalogue, root, root_value, log })
     }
 
-    /// Makes what a reader has seen durable, whatever becomes of the writer that stored it. The root cell need not be:
-    /// the older root leads to the older segment, which has the same contents.
+    /// Makes what a reader has seen durable, whatever becomes of the writer that stored it: the log, and the links to
+    /// further parts. The root cell need not be: the older root leads to the older segment, which has the same contents.
     fn persist<M: Media>(&self, set: &PoolSet<M>) -> Result<()> {
         let mut pending = Pending::new();
         self.log.flush_replayed(set, &mut pending);
+        for part in 0..set.part_count() - 1 {
+            superblock_cell(part).flush_slots(set, &mut pending);
+        }
         set.fence(&mut pending)
     }
 

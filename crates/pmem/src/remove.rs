@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::creation::{default_part_path, temporary};
 use crate::error::{Error, Result};
-use crate::lifecycle::{Expected, check_identity, default_part_path, pread_superblock, temporary};
 use crate::media::{LockKind, Media, MediaFile, OpenMode};
 use crate::members;
+use crate::opening::{Expected, check_identity, pread_superblock};
 use crate::pins::WRITER_AT;
 
 /// A removal that was prepared and not begun; it keeps writers out as long as it lives.
@@ -40,6 +41,10 @@ impl<M: Media> Removal<M> {
         if !lock.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
+        if !media.names(path, &lock)? {
+            // It was removed, and perhaps made anew, before the lock was taken.
+            return Err(Error::PoolBusy { path: path.to_owned() });
+        }
         let first = media.open(path, OpenMode::Inspect)?;
         let members = members::find(&media, path, first, OpenMode::Inspect)?;
         if members.good().any(|(_, file, _)| file.backing().filesystem == "device-dax") {
@@ -58,9 +63,9 @@ impl<M: Media> Removal<M> {
         let orphan = default_part_path(path, members.parts);
         let expected = Expected { set, part: None, index: u32::from(members.parts) };
         for path in [temporary(&orphan), orphan] {
-            let doomed = Doomed { path, expected, member: 0 };
-            if media.exists(&doomed.path)? && doomed.is_still_there(&media).is_ok() {
-                files.push(doomed);
+            let found = media.open(&path, OpenMode::Inspect).and_then(|file| pread_superblock(&file));
+            if found.is_ok_and(|superblock| superblock.is_orphan_of(set, expected.index)) {
+                files.push(Doomed { path, expected, member: 0 });
             }
         }
         Ok(Removal { media, _lock: lock, files, spared })

@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::copy::copy_parallel;
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
+use crate::format::{HEAD_BYTES, TAIL_HINT_AT};
 use crate::media::{Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 use crate::prefault::Prefault;
 
@@ -63,6 +64,9 @@ impl Offset {
     }
 }
 
+/// Where the tail hint lies.
+pub(crate) const TAIL_HINT: Offset = Offset(TAIL_HINT_AT);
+
 impl std::fmt::Debug for Offset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{:#x}", self.part(), self.byte())
@@ -88,14 +92,22 @@ pub(crate) struct Part<M: Media> {
     pub(crate) files: Vec<Arc<M::File>>,
     pub(crate) map: Arc<M::Map>,
     pub(crate) stripe: Stripe,
+    /// Bytes that are used, which may be fewer than the mapping has: whatever was added to a file is none of the pool's.
+    len_bytes: u64,
     /// Whether any file needs msync; kept here because every flush asks.
     is_paged: bool,
 }
 
 impl<M: Media> Part<M> {
-    pub(crate) fn new(files: Vec<Arc<M::File>>, map: M::Map, stripe: Stripe) -> Part<M> {
+    /// A part whose files have `file_bytes` each.
+    pub(crate) fn new(files: Vec<Arc<M::File>>, map: M::Map, stripe: Stripe, file_bytes: u64) -> Part<M> {
+        let len_bytes = stripe.logical_bytes(file_bytes).min(map.len_bytes());
         let is_paged = files.iter().any(|file| file.backing().granularity == Granularity::Page);
-        Part { files, map: Arc::new(map), stripe, is_paged }
+        Part { files, map: Arc::new(map), stripe, len_bytes, is_paged }
+    }
+
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
     }
 }
 
@@ -103,17 +115,23 @@ impl<M: Media> Part<M> {
 pub const MAX_PARTS: usize = 1024;
 
 /// The parts of a pool, in order. Parts are only ever added.
+///
+/// # Invariants
+/// 1. After the kernel has once failed to write a page back, every later fence fails too: the kernel tells of a lost
+///    page once, to whichever thread asks first, and that one's failure may be another one's data.
 pub struct PoolSet<M: Media> {
     media: M,
     path: PathBuf,
     mode: OpenMode,
     parts: Box<[OnceLock<Box<Part<M>>>]>,
+    /// Whether a write-back has failed. Held while pages are synced, so that nobody is told of success in between.
+    sync_failed: Mutex<bool>,
 }
 
 impl<M: Media> PoolSet<M> {
     pub(crate) fn new(media: M, path: &Path, mode: OpenMode, first: Part<M>) -> PoolSet<M> {
-        let set =
-            PoolSet { media, path: path.to_owned(), mode, parts: (0..MAX_PARTS).map(|_| OnceLock::new()).collect() };
+        let parts = (0..MAX_PARTS).map(|_| OnceLock::new()).collect();
+        let set = PoolSet { media, path: path.to_owned(), mode, parts, sync_failed: Mutex::new(false) };
         set.push(first);
         set
     }
@@ -165,7 +183,7 @@ impl<M: Media> PoolSet<M> {
 
     /// Length of a part in bytes.
     pub(crate) fn part_bytes(&self, index: u16) -> Option<u64> {
-        self.part(index).map(|p| p.map.len_bytes())
+        self.part(index).map(|part| part.len_bytes)
     }
 
     /// Address of a byte. Valid as long as the set lives.
@@ -189,6 +207,15 @@ impl<M: Media> PoolSet<M> {
     #[track_caller]
     pub fn store_u64(&self, offset: Offset, value: u64) {
         self.at(offset).map.store_u64(offset.byte(), value);
+    }
+
+    /// Compare-and-swap of 8 aligned bytes; `Err` has the value that was there.
+    ///
+    /// # Errors
+    /// The word that was found, when it is not `current`.
+    #[track_caller]
+    pub fn cas_u64(&self, offset: Offset, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        self.at(offset).map.cas_u64(offset.byte(), current, new)
     }
 
     /// Stores bytes through the cache.
@@ -242,6 +269,19 @@ impl<M: Media> PoolSet<M> {
         self.note(part, pending, offset, len_bytes);
     }
 
+    /// Flushes what another process has left visible and this one goes on from. Where the kernel writes pages back it may
+    /// have failed to, told that process once, and taken the page for clean since: so the bytes are stored again.
+    #[track_caller]
+    pub(crate) fn flush_adopted(&self, pending: &mut Pending, offset: Offset, len_bytes: u64) {
+        let part = self.at(offset);
+        if part.is_paged && self.mode == OpenMode::Writer {
+            let mut bytes = vec![0; len_bytes as usize];
+            part.map.load_bytes(offset.byte(), &mut bytes);
+            part.map.store_bytes(offset.byte(), &bytes);
+        }
+        self.flush(pending, offset, len_bytes);
+    }
+
     fn note(&self, part: &Part<M>, pending: &mut Pending, offset: Offset, len_bytes: u64) {
         if part.is_paged {
             pending.page_ranges.push((offset, len_bytes));
@@ -251,15 +291,29 @@ impl<M: Media> PoolSet<M> {
     /// Waits until everything in `pending` is durable.
     ///
     /// # Errors
-    /// `Io` when the kernel could not write a page back. The range is then in an unknown state.
+    /// `Io` when the kernel could not write a page back. The range is then in an unknown state, and every later fence
+    /// that has a page to wait for fails with `WritesRefused`.
     #[track_caller]
     pub fn fence(&self, pending: &mut Pending) -> Result<()> {
         self.media.fence();
-        for (offset, len_bytes) in pending.page_ranges.drain(..) {
-            let part = self.at(offset);
-            part.map.sync_range(offset.byte(), len_bytes)?;
+        if pending.page_ranges.is_empty() {
+            return Ok(());
         }
+        merge_ranges(&mut pending.page_ranges);
+        let mut failed = self.sync_failed.lock().expect("a system call does not panic");
+        for &(offset, len_bytes) in &pending.page_ranges {
+            if *failed {
+                return Err(Error::WritesRefused { path: self.path.clone() });
+            }
+            self.at(offset).map.sync_range(offset.byte(), len_bytes).inspect_err(|_| *failed = true)?;
+        }
+        pending.page_ranges.clear();
         Ok(())
+    }
+
+    /// Whether a write-back has failed, so that nobody knows what is durable.
+    pub(crate) fn has_failed(&self) -> bool {
+        *self.sync_failed.lock().expect("a system call does not panic")
     }
 
     /// Flush, then fence.
@@ -282,12 +336,8 @@ impl<M: Media> PoolSet<M> {
     pub fn check_lengths(&self) -> Result<()> {
         for part in self.parts() {
             let members = part.files.len() as u64;
-            let expected_bytes = if members == 1 {
-                part.map.len_bytes()
-            } else {
-                use crate::format::HEAD_BYTES;
-                HEAD_BYTES + (part.map.len_bytes() - HEAD_BYTES) / members
-            };
+            let expected_bytes =
+                if members == 1 { part.len_bytes } else { HEAD_BYTES + (part.len_bytes - HEAD_BYTES) / members };
             for file in &part.files {
                 let got_bytes = file.len_bytes()?;
                 if got_bytes < expected_bytes {
@@ -299,9 +349,44 @@ impl<M: Media> PoolSet<M> {
     }
 }
 
+/// Joins ranges that share a page or lie in neighbouring ones: each msync may cost a write of the device.
+fn merge_ranges(ranges: &mut Vec<(Offset, u64)>) {
+    const PAGE_BYTES: u64 = 4096;
+    ranges.sort_unstable();
+    ranges.dedup_by(|later, earlier| {
+        let end = earlier.0.byte() + earlier.1;
+        let touches = later.0.part() == earlier.0.part()
+            && later.0.byte() / PAGE_BYTES * PAGE_BYTES <= end.next_multiple_of(PAGE_BYTES);
+        if touches {
+            earlier.1 = end.max(later.0.byte() + later.1) - earlier.0.byte();
+        }
+        touches
+    });
+}
+
 /// Non-temporal copy from memory that nobody writes meanwhile.
 #[track_caller]
 fn copy_slice<X: MediaMap>(map: &X, offset_bytes: u64, from: &[u8]) {
     // SAFETY: the slice is readable for its length.
     unsafe { map.nt_copy(offset_bytes, from.as_ptr(), from.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ranges_that_meet_in_a_page_are_joined() {
+        let at = |part, byte| Offset::new(part, byte);
+        let mut ranges = vec![
+            (at(0, 20_480), 64),
+            (at(0, 64), 64),
+            (at(0, 5000), 100),
+            (at(0, 4096), 4096),
+            (at(1, 8192), 8),
+            (at(0, 100), 10),
+        ];
+        merge_ranges(&mut ranges);
+        assert_eq!(ranges, [(at(0, 64), 8128), (at(0, 20_480), 64), (at(1, 8192), 8)]);
+    }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use remanent_pmem::{
     ErrorCode, Heap, Layout, MIN_FILE_BYTES, Media, MediaFile, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec,
+    Severity, check,
 };
 
 const LAYOUT: Layout = Layout { name: "flips", version: 1 };
@@ -27,7 +28,14 @@ fn commit(pool: &Pool<Heap>, name: &str, meta: &[u8]) {
 
 /// A pool with a checkpoint, some commits after it, and a second part.
 fn fill(media: &Heap) -> Pool<Heap> {
-    let pool = Pool::create(media.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a new pool");
+    fill_striped(media, &[])
+}
+
+/// The same with a first part that lies on further files too.
+fn fill_striped(media: &Heap, more_files: &[&Path]) -> Pool<Heap> {
+    let more_files = more_files.iter().map(|file| file.to_path_buf()).collect();
+    let options = PartOptions { more_files, ..PartOptions::single(MIN_FILE_BYTES) };
+    let pool = Pool::create(media.clone(), path(), LAYOUT, &options).expect("a new pool");
     for i in 0..5u8 {
         commit(&pool, &format!("name {i}"), &[i; 20]);
     }
@@ -112,5 +120,29 @@ fn a_writer_repairs_a_superblock_or_refuses() {
             Err(_) => assert_eq!(media.get(path()).as_deref(), Some(&damaged[..]), "byte {at}: refused, but changed"),
         }
         media.put(path(), &image);
+    }
+}
+
+/// Each copy of a further member's superblock is covered by the other one, and the next writer makes both whole.
+#[test]
+fn a_writer_mends_the_superblocks_of_every_member_of_a_stripe() {
+    let media = Heap::new();
+    let member = Path::new("/other/member");
+    fill_striped(&media, &[member]).close().expect("it can be marked clean");
+    let (found, harmless) = flip_everything(&media, member);
+    assert_eq!(found, 0, "a member's superblock is kept twice");
+    assert!(harmless > 1000);
+    let image = media.get(member).expect("the file is there");
+    for copy in [0, 1 << 20] {
+        let mut damaged = image.clone();
+        damaged[copy + 40] ^= 0x10;
+        media.put(member, &damaged);
+        let report = check(&media, path(), |_| {}).expect("there is a pool");
+        assert_eq!(report.worst(), Some(Severity::Repairable), "{:?}", report.findings);
+        let pool = Pool::open(media.clone(), path(), Some(LAYOUT), OpenMode::Writer).expect("one copy is whole");
+        pool.close().expect("it can be marked clean");
+        assert!(media.get(member).as_deref() == Some(&image[..]), "the copy at byte {copy} is not mended");
+        let report = check(&media, path(), |_| {}).expect("there is a pool");
+        assert!(report.worst().is_none(), "{:?}", report.findings);
     }
 }

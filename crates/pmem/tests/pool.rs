@@ -215,3 +215,29 @@ fn extents_can_be_kept_and_added_to() {
     batch.put("log", RegionSpec { keep: vec![stray], ..RegionSpec::default() });
     assert!(pool.commit(batch).is_err());
 }
+
+#[test]
+fn an_extent_moves_once_and_only_from_a_name_that_goes() {
+    let media = Heap::new();
+    let pool = create(&media);
+    put(&pool, "a", b"moves").unwrap();
+    let (info, free) = (pool.region("a").unwrap().info().clone(), pool.info().free_bytes);
+    let spec = || RegionSpec { kind: 7, meta: info.meta.clone(), keep: info.extents.clone(), ..RegionSpec::default() };
+    let mut stays = RedoBatch::new();
+    stays.put("b", spec());
+    let mut twice = RedoBatch::new();
+    twice.remove("a").put("b", spec()).put("c", spec());
+    for refused in [stays, twice] {
+        assert!(matches!(pool.commit(refused), Err(Error::BadName { .. })));
+    }
+    let mut batch = RedoBatch::new();
+    batch.remove("a").put("b", spec());
+    pool.commit(batch).unwrap();
+    let holds = |pool: &Pool<Heap>| {
+        assert_eq!((get(pool, "b"), pool.info().free_bytes, pool.info().retired_bytes), (b"moves".to_vec(), free, 0));
+        assert_eq!(pool.region("b").unwrap().info().extents, info.extents);
+    };
+    holds(&pool);
+    pool.close().unwrap();
+    holds(&open(&media, OpenMode::Writer));
+}

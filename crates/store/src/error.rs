@@ -30,6 +30,8 @@ pub enum Error {
     LengthMismatch { got_bytes: u64, expected_bytes: u64 },
     #[error("the description of {name:?} is damaged: {what}; restore the file from a copy")]
     BadDescriptor { name: String, what: &'static str },
+    #[error("there is an object {name:?} already; choose another name, or ask for it to be replaced")]
+    NameTaken { name: String },
     #[error("the operation was given up by its caller; nothing was changed")]
     Cancelled,
 }
@@ -45,6 +47,7 @@ impl Error {
             Error::NotAnArray { .. } => ErrorCode::NotAnArray,
             Error::LengthMismatch { .. } => ErrorCode::LengthMismatch,
             Error::BadDescriptor { .. } => ErrorCode::Corrupt,
+            Error::NameTaken { .. } => ErrorCode::AlreadyExists,
             Error::Cancelled => ErrorCode::Cancelled,
         }
     }

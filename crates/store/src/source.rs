@@ -83,6 +83,15 @@ impl<'a> Object<'a> {
         Object { descriptor, from: bytes.as_ptr(), lent: PhantomData }
     }
 
+    /// An object of any type, from its bytes as they are to be kept: the items side by side, in the description's order.
+    ///
+    /// # Errors
+    /// `LengthMismatch` when the description needs another number of bytes.
+    pub fn described(descriptor: Descriptor, bytes: &'a [u8]) -> Result<Object<'a>> {
+        // SAFETY: the slice is borrowed as long as the object lives.
+        unsafe { Object::from_raw(descriptor, bytes.as_ptr(), bytes.len() as u64) }
+    }
+
     /// An object whose bytes lie at an address. Others may write there meanwhile; then some mixture is persisted, and
     /// a checksum that is asked for is that of the mixture.
     ///

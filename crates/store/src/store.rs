@@ -1,15 +1,15 @@
 //! The store: a pool whose names are typed objects.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{
     Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pool, PoolInfo, Prefault,
-    PrefaultProgress, Region, Stripe, Touch, default_copy_threads,
+    PrefaultProgress, RedoBatch, Region, RegionSpec, Stripe, Touch, default_copy_threads,
 };
 
 use crate::descriptor::Descriptor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::populated::Populated;
 use crate::source::Object;
 use crate::transaction::{PersistOptions, Transaction};
@@ -30,7 +30,16 @@ pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.
     background: Mutex<Background>,
     pub(crate) populated: Populated,
+    /// Held from a look at the names that a commit depends on until the commit.
+    names: Mutex<()>,
     pool: Pool<M>,
+}
+
+/// What a rename may find under the new name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Nothing,
+    Anything,
 }
 
 /// Pre-faulting that is under way.
@@ -110,7 +119,7 @@ impl<M: Media> Store<M> {
     fn over(pool: Pool<M>) -> Store<M> {
         let process_id = std::process::id();
         let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
-        Store { background: Mutex::new(background), populated: Populated::default(), pool }
+        Store { background: Mutex::new(background), populated: Populated::default(), names: Mutex::default(), pool }
     }
 
     /// The pool underneath.
@@ -237,6 +246,47 @@ impl<M: Media> Store<M> {
         transaction.commit(&PersistOptions::default())
     }
 
+    /// Gives an object another name, in one atomic step and without a copy. Views and readers that have not moved on
+    /// keep the old name. Also for objects that this version cannot read. Returns the catalogue generation.
+    ///
+    /// # Errors
+    /// `NameTaken` when there is an object of the new name; `Pool` with `NoSuchName`, `BadName`, and as
+    /// [`Transaction::commit`].
+    pub fn rename(&self, old: &str, new: &str) -> Result<u64> {
+        self.move_to(old, new, Target::Nothing)
+    }
+
+    /// As [`Store::rename`]; what has the new name is replaced.
+    ///
+    /// # Errors
+    /// As [`Store::rename`], without `NameTaken`.
+    pub fn rename_over(&self, old: &str, new: &str) -> Result<u64> {
+        self.move_to(old, new, Target::Anything)
+    }
+
+    fn move_to(&self, old: &str, new: &str, target: Target) -> Result<u64> {
+        let _names = self.names_stay()?;
+        let region = self.pool.region(old)?;
+        if old == new {
+            return Ok(self.pool.generation());
+        }
+        if target == Target::Nothing && self.contains(new)? {
+            return Err(Error::NameTaken { name: new.to_owned() });
+        }
+        let info = region.info();
+        let (meta, keep) = (info.meta.clone(), info.extents.clone());
+        let mut batch = RedoBatch::new();
+        batch.remove(old);
+        batch.put(new, RegionSpec { kind: info.kind, flags: info.flags, meta, keep, add: Vec::new() });
+        Ok(self.pool.commit(batch)?.generation)
+    }
+
+    /// No other thread commits as long as this is held. Refused in a forked child, where its holder may be missing.
+    pub(crate) fn names_stay(&self) -> Result<MutexGuard<'_, ()>> {
+        self.pool.regions("\u{10ffff}")?;
+        Ok(self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Frees what was replaced or removed and that nobody views any more. Returns its bytes. Commits do it as well;
     /// this is for space that became free because a reader went.
     ///
@@ -337,7 +387,7 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Pool::close`].
     pub fn close(self) -> Result<()> {
-        let Store { background, populated: _, pool } = self;
+        let Store { background, pool, .. } = self;
         drop(background);
         Ok(pool.close()?)
     }

@@ -11,7 +11,10 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pmem::{Media, Pending, Provenance, RedoBatch, RegionSpec, Reservation, Touch, default_copy_threads};
+use pmem::{
+    MAX_META_BYTES, Media, Pending, Provenance, RedoBatch, RegionSpec, Reservation, Touch, check_name,
+    default_copy_threads,
+};
 
 use crate::descriptor::{Checksum, Descriptor};
 use crate::error::{Error, Result};
@@ -117,6 +120,7 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             let (name, spec) = put.finish(self.store, options.checksums);
             batch.put(&name, spec);
         }
+        let _names = self.store.names_stay()?;
         Ok(pool.commit(batch)?.generation)
     }
 }
@@ -129,7 +133,14 @@ struct Put<'a> {
 }
 
 impl<'a> Put<'a> {
+    /// What the catalogue would refuse is refused before anything is copied.
     fn reserve<M: Media>(store: &Store<M>, name: String, object: Object<'a>) -> Result<Put<'a>> {
+        check_name(&name)?;
+        let got_bytes = format::encode(object.descriptor()).len() as u64;
+        if got_bytes > MAX_META_BYTES as u64 {
+            let what = "the description of an object";
+            return Err(pmem::Error::TooLarge { what, got_bytes, limit_bytes: MAX_META_BYTES as u64 }.into());
+        }
         let space = match object.descriptor().payload_bytes() {
             0 => None,
             len_bytes => Some(store.pool().reserve(len_bytes)?),

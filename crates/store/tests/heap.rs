@@ -118,6 +118,55 @@ fn readers_see_names_of_one_commit_together() {
 }
 
 #[test]
+fn a_renamed_object_is_the_same_bytes_in_the_same_place() {
+    let media = Heap::new();
+    let store = create(&media);
+    store.persist(&[("a", Object::bytes(&[1; 1 << 20])), ("b", Object::text("b"))], &summed()).unwrap();
+    let (reader, view) = (open(&media, OpenMode::Reader), store.get("a").unwrap());
+    let free_bytes = store.info().free_bytes;
+    store.rename("a", "c").unwrap();
+    assert_eq!(store.names().unwrap(), ["b", "c"]);
+    assert_eq!((store.get("c").unwrap().address(), store.info().free_bytes), (view.address(), free_bytes));
+    assert_eq!(reader.names().unwrap(), ["a", "b"]);
+    assert_eq!(reader.get("a").unwrap().to_bytes().unwrap(), [1; 1 << 20]);
+    assert_eq!(store.gc().unwrap(), 0);
+
+    let generation = store.pool().generation();
+    for (old, new, code) in [
+        ("b", "c", ErrorCode::AlreadyExists),
+        ("a", "d", ErrorCode::NoSuchName),
+        ("a", "a", ErrorCode::NoSuchName),
+        ("b", "line\nbreak", ErrorCode::BadName),
+    ] {
+        assert_eq!(store.rename(old, new).unwrap_err().code(), code, "{old:?} to {new:?}");
+    }
+    assert_eq!(store.rename("b", "b").unwrap(), generation);
+    assert_eq!(reader.rename("b", "d").unwrap_err().code(), ErrorCode::NotWritable);
+
+    drop((reader, view));
+    store.rename_over("b", "c").unwrap();
+    assert_eq!(store.get("c").unwrap().to_bytes().unwrap(), b"b");
+    store.close().unwrap();
+    let store = open(&media, OpenMode::Writer);
+    assert_eq!((store.names().unwrap(), store.verify().unwrap().matching), (vec!["c".to_owned()], 1));
+    assert!(store.info().free_bytes > free_bytes);
+}
+
+#[test]
+fn threads_that_rename_to_one_name_replace_nothing() {
+    let store = create(&Heap::new());
+    let names: Vec<String> = (0..16).map(|number| format!("n{number}")).collect();
+    for name in &names {
+        store.persist(&[(name, Object::text(name))], &plain()).unwrap();
+    }
+    let renamed = std::thread::scope(|scope| {
+        let renames: Vec<_> = names.iter().map(|name| scope.spawn(|| store.rename(name, "one").is_ok())).collect();
+        renames.into_iter().map(|thread| thread.join().unwrap()).filter(|ok| *ok).count()
+    });
+    assert_eq!((renamed, store.names().unwrap().len()), (1, names.len()));
+}
+
+#[test]
 fn verify_finds_a_changed_byte_in_what_has_a_checksum() {
     let media = Heap::new();
     let store = create(&media);
@@ -192,6 +241,8 @@ fn progress_only_rises_and_can_give_the_commit_up() {
 enum Op {
     Persist(Vec<(u8, Vec<u8>)>),
     Remove(u8),
+    Rename(u8, u8),
+    RenameOver(u8, u8),
     Gc,
     Reopen,
     View(u8),
@@ -203,6 +254,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => prop::collection::vec((0u8..6, content), 1..4).prop_map(Op::Persist),
         2 => (0u8..6).prop_map(Op::Remove),
+        2 => (0u8..6, 0u8..6).prop_map(|(old, new)| Op::Rename(old, new)),
+        2 => (0u8..6, 0u8..6).prop_map(|(old, new)| Op::RenameOver(old, new)),
         1 => Just(Op::Gc),
         1 => Just(Op::Reopen),
         2 => (0u8..6).prop_map(Op::View),
@@ -233,6 +286,20 @@ proptest! {
                 Op::Remove(name) => {
                     let name = name.to_string();
                     prop_assert_eq!(store.remove(&name).is_ok(), model.remove(&name).is_some());
+                }
+                Op::Rename(old, new) => {
+                    let (old, new) = (old.to_string(), new.to_string());
+                    let is_allowed = model.contains_key(&old) && (old == new || !model.contains_key(&new));
+                    prop_assert_eq!(store.rename(&old, &new).is_ok(), is_allowed);
+                    if is_allowed {
+                        let content = model.remove(&old).unwrap();
+                        model.insert(new, content);
+                    }
+                }
+                Op::RenameOver(old, new) => {
+                    let content = model.remove(&old.to_string());
+                    prop_assert_eq!(store.rename_over(&old.to_string(), &new.to_string()).is_ok(), content.is_some());
+                    model.extend(content.map(|content| (new.to_string(), content)));
                 }
                 Op::Gc => drop(store.gc().unwrap()),
                 Op::Reopen => {

@@ -3,7 +3,6 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -211,26 +210,6 @@ pub(crate) fn put(pool: &Pool<Mapped>, name: &str, kind: u32, len_bytes: usize) 
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Runs the command at a terminal, where `answer` is typed. Returns its exit code and what it printed.
-pub(crate) fn at_terminal(command: &mut Command, answer: &str) -> (i32, String) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).and_then(|()| unlockpt(&master)).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let terminal = fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    let mut master = fs::File::from(master);
-    let stream = || Stdio::from(terminal.try_clone().unwrap());
-    let mut child = spawn(command.stdin(stream()).stdout(stream()).stderr(stream()).env("TERM", "xterm"));
-    // The command keeps its own copies, so that reading ends when it does.
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    drop(terminal);
-    master.write_all(answer.as_bytes()).unwrap();
-    let mut printed = Vec::new();
-    // The end of a terminal is an error, EIO.
-    let _ = master.read_to_end(&mut printed);
-    (child.wait().unwrap().code().expect("it was not killed"), String::from_utf8_lossy(&printed).into_owned())
 }
 
 /// The command without the right to do everything: as nobody when the tests run as root. The directory is opened for

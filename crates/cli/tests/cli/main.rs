@@ -4,5 +4,7 @@ mod doctor;
 mod errors;
 mod harness;
 mod manual;
+#[allow(unsafe_code)] // a filter of system calls between fork and exec
+mod media;
 mod output;
 mod pool;

@@ -4,7 +4,7 @@ use std::fs;
 
 use pmem::{ErrorCode, OpenMode};
 
-use crate::harness::{Place, at_terminal, binary, finish, put, start};
+use crate::harness::{Place, binary, finish, put, start};
 
 #[test]
 fn a_pool_is_made_examined_grown_and_removed() {
@@ -119,33 +119,6 @@ fn removal_asks_and_nobody_answers_for_the_user() {
     assert_eq!(ran.exit, 4);
     assert!(ran.stdout.contains("\"code\": \"not-confirmed\""), "{}", ran.stdout);
     assert_eq!(place.snapshot(), before);
-}
-
-#[test]
-fn removal_at_a_terminal_does_what_is_answered() {
-    let place = Place::new();
-    place.done(&["pool", "create", "a", "--size", "4MiB"]);
-    let before = place.snapshot();
-    for answer in ["n\n", "\n", "maybe\n"] {
-        let (exit, printed) = at_terminal(&mut place.command(&["pool", "rm", "a"]), answer);
-        assert_eq!(exit, 4, "{printed}");
-        assert!(printed.contains("Remove 1 file and all data in the pool? [y/N]"), "{printed}");
-    }
-    assert_eq!(place.snapshot(), before);
-    let (exit, printed) = at_terminal(&mut place.command(&["pool", "rm", "a"]), "y\n");
-    assert_eq!((exit, place.snapshot()), (0, vec![]), "{printed}");
-}
-
-#[test]
-fn work_at_a_terminal_shows_progress_and_leaves_no_bar_behind() {
-    let place = Place::new();
-    let create = ["pool", "create", "a", "--size", "64MiB", "--prefault"];
-    let (exit, printed) = at_terminal(&mut place.command(&create), "");
-    assert_eq!(exit, 0, "{printed}");
-    let last = printed.lines().last().unwrap();
-    assert!(last.contains("created a: 64 MiB in 1 file, "), "{printed}");
-    let (exit, printed) = at_terminal(&mut place.command(&["pool", "check", "a", "--quiet"]), "");
-    assert_eq!((exit, printed.trim_end()), (0, "a: sound (1 file, 0 names, 64 KiB read)"));
 }
 
 #[test]

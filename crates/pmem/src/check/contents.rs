@@ -7,10 +7,10 @@ use super::{CheckProgress, CheckReport, Severity};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::{self, ROOT_AT, TAIL_HINT_AT};
-use crate::lifecycle;
-use crate::media::{Media, MediaFile, OpenMode};
+use crate::media::{Media, MediaFile, OpenMode, Touch};
+use crate::opening;
 use crate::pool::{Replayed, root_cell};
-use crate::set::{Offset, PoolSet};
+use crate::set::{Offset, PoolSet, TAIL_HINT};
 
 /// Read at once; large enough for a disk, small enough for a smooth bar.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub(super) fn check<M: Media>(
 ) -> Result<()> {
     let file = Arc::new(media.open(path, OpenMode::Inspect)?);
     let replayed =
-        lifecycle::open_set(media.clone(), path, file, None, OpenMode::Inspect).and_then(|(set, superblock)| {
+        opening::open_set(media.clone(), path, file, None, OpenMode::Inspect).and_then(|(set, superblock)| {
             let replayed = Replayed::read(&set, superblock.set)?;
             replayed.check_tail(&set, &superblock)?;
             Ok((set, replayed))
@@ -44,7 +44,7 @@ pub(super) fn check<M: Media>(
     };
     report.generation = Some(replayed.catalogue.generation);
     report.names = Some(replayed.catalogue.names.len());
-    check_cells(&set, report);
+    check_cells(&set, report)?;
     if !report.is_clean && !report.has_writer {
         let message = "the pool was not closed in order; the next writer recovers it, and nothing is lost".to_owned();
         report.add(Severity::Note, path, None, message);
@@ -60,9 +60,9 @@ pub(super) fn check<M: Media>(
 }
 
 /// Copies that are there twice although one would do.
-fn check_cells<M: Media>(set: &PoolSet<M>, report: &mut CheckReport) {
+fn check_cells<M: Media>(set: &PoolSet<M>, report: &mut CheckReport) -> Result<()> {
     let path = set.path();
-    let slots = root_cell(report.set).read_slots(set);
+    let slots = root_cell(report.set).read_slots(set)?;
     for ((name, at), slot) in ["first", "second"].into_iter().zip(ROOT_AT).zip(&slots) {
         if slot.is_none() {
             let message = format!("the {name} copy of the root cell is damaged; the next writer mends it");
@@ -73,7 +73,15 @@ fn check_cells<M: Media>(set: &PoolSet<M>, report: &mut CheckReport) {
         let message = "the two copies of the root cell differ, as a crash leaves them; the next writer mends it";
         report.add(Severity::Repairable, path, Some(ROOT_AT[1]), message.to_owned());
     }
-    let hint = set.load_u64(Offset::new(0, TAIL_HINT_AT));
+    match set.guard(TAIL_HINT, 8, Touch::Load) {
+        Err(error @ Error::BadBlock { .. }) => report.add_error(path, &error),
+        result => result.map(|()| check_hint(set, report))?,
+    }
+    Ok(())
+}
+
+fn check_hint<M: Media>(set: &PoolSet<M>, report: &mut CheckReport) {
+    let (path, hint) = (set.path(), set.load_u64(TAIL_HINT));
     if hint != 0 && format::decode_tail_hint(format::seed(report.set, 0), hint).is_none() {
         let message = "the hint to the end of the log is damaged; the next commit writes it anew".to_owned();
         report.add(Severity::Repairable, path, Some(TAIL_HINT_AT), message);
@@ -172,9 +180,9 @@ fn read_piece<M: Media>(set: &PoolSet<M>, at: Offset, len_bytes: u64, buffer: &m
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::{MIN_FILE_BYTES, PartOptions};
     use crate::error::Uuid;
     use crate::heap::Heap;
-    use crate::lifecycle::{MIN_FILE_BYTES, PartOptions};
     use crate::pool::{Layout, Pool};
 
     fn findings_of(extents: &[(u64, u64)]) -> Vec<String> {

@@ -161,7 +161,7 @@ fn device_mapper_is_as_good_as_its_worst_region() {
 fn refused_map_sync_is_page_granular() {
     let machine = Machine::new();
     let expected = (Granularity::Page, Durability::PowerFailSafe, Provenance::Measured);
-    for (magic, name) in [(EXT4, "ext4"), (0x5846_5342, "xfs"), (0x9123_683e, "btrfs"), (77, "unknown")] {
+    for (magic, name) in [(EXT4, "ext4"), (0x5846_5342, "xfs"), (0x9123_683e, "btrfs"), (0x4d44, "vfat")] {
         let backing = machine.detector().backing(&file((8, 1), magic, false));
         assert_eq!(promise(&backing), expected);
         assert!(backing.filesystem.contains(name), "{}", backing.filesystem);
@@ -173,13 +173,18 @@ fn refused_map_sync_is_page_granular() {
 }
 
 #[test]
-fn stacked_and_served_file_systems_say_what_they_rely_on() {
-    let detector = Machine::new().detector();
-    for (magic, word) in [(0x794c_7630, "upper layer"), (0x6969, "server"), (0x6573_5546, "server")] {
+fn stacked_and_served_file_systems_say_what_they_rely_on_and_promise_nothing() {
+    let mut detector = Machine::new().detector();
+    let served = [(0x6969, "server"), (0x6573_5546, "server")];
+    for (magic, word) in [(0x794c_7630, "upper layer"), (77, "unknown")].into_iter().chain(served) {
         let backing = detector.backing(&file((0, 50), magic, false));
-        assert_eq!(backing.granularity, Granularity::Page);
+        assert_eq!(promise(&backing), (Granularity::Page, Durability::PersistenceUnknown, Provenance::Measured));
         assert!(backing.reason.contains("relies on") && backing.reason.contains(word), "{}", backing.reason);
     }
+    detector.assumed = vec!["/mnt".into()];
+    let backing = detector.backing(&file((0, 50), 0x794c_7630, false));
+    assert_eq!(backing.durability, Durability::PowerFailSafe, "{}", backing.reason);
+    assert!(backing.reason.contains("administrator"), "{}", backing.reason);
 }
 
 #[test]

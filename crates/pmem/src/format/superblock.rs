@@ -17,6 +17,8 @@ pub(crate) enum PartState {
     Clean,
     /// Open, or not closed in order; the log may end torn.
     Dirty,
+    /// A further part that was linked to the one before. Until then it is `Clean`.
+    Linked,
 }
 
 /// A decoded superblock.
@@ -58,6 +60,11 @@ impl Superblock {
         !layout.is_empty() && layout.len() <= LAYOUT_BYTES && !layout.contains('\0')
     }
 
+    /// Whether this is what an interrupted growth has left of a set: a part of it that was never linked.
+    pub(crate) fn is_orphan_of(&self, set: Uuid, index: u32) -> bool {
+        self.set == set && self.index == index && self.state == PartState::Clean
+    }
+
     /// Whether the names can be stored.
     pub(crate) fn names_fit(&self) -> bool {
         let next = self.next.as_ref().map_or(0, |n| n.name.len());
@@ -83,6 +90,7 @@ impl Superblock {
         e.u32(match self.state {
             PartState::Clean => 1,
             PartState::Dirty => 2,
+            PartState::Linked => 3,
         });
         e.u64(self.clean_tail);
         e.u64(self.created_s);
@@ -134,6 +142,7 @@ impl Superblock {
         let state = match d.u32()? {
             1 => PartState::Clean,
             2 => PartState::Dirty,
+            3 => PartState::Linked,
             _ => return None,
         };
         let (clean_tail, created_s) = (d.u64()?, d.u64()?);
@@ -215,7 +224,7 @@ mod tests {
 
     #[test]
     fn refuses_members_and_states_that_make_no_sense() {
-        for (offset, value) in [(76, 0), (78, 2), (100, 3), (0, b'r'), (12, 9)] {
+        for (offset, value) in [(76, 0), (78, 2), (100, 4), (0, b'r'), (12, 9)] {
             let mut bytes = sample().encode();
             bytes[offset] = value;
             assert_eq!(Superblock::decode(&bytes), None, "byte {offset}");

@@ -1,10 +1,11 @@
 //! Open files and device-DAX devices.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::lock;
@@ -21,6 +22,8 @@ use crate::media::{LockKind, MediaFile, OpenMode, Touch};
 pub struct MappedFile {
     path: PathBuf,
     pub(super) descriptor: OwnedFd,
+    /// What locks belong to, from the first one on.
+    locks: OnceLock<OwnedFd>,
     pub(super) is_writable: bool,
     /// Whether mappings are made with MAP_SYNC, as the backing relies on.
     pub(super) map_sync: bool,
@@ -62,7 +65,45 @@ impl MappedFile {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let backing = detector.backing(&Subject { path: &absolute, device: number, kind, map_sync });
         let is_writable = mode == OpenMode::Writer;
-        Ok(MappedFile { path: path.to_owned(), descriptor, is_writable, map_sync, device, backing })
+        let (path, locks) = (path.to_owned(), OnceLock::new());
+        Ok(MappedFile { path, descriptor, locks, is_writable, map_sync, device, backing })
+    }
+
+    /// Opens the same file once more.
+    pub(super) fn open_again(&self, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        sys::open(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()), flags, Mode::empty())
+    }
+
+    /// The open file that locks belong to. It is one of its own, because a mapping holds on to the one that it was made
+    /// from: a forked child could not let go of a lock there. Where it cannot be had, without /proc, it is the same.
+    pub(super) fn lock_file(&self) -> Result<&OwnedFd> {
+        if let Some(locks) = self.locks.get() {
+            return Ok(locks);
+        }
+        let access = if self.is_writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let locks = match self.open_again(access) {
+            Ok(own) => own,
+            Err(_) => rustix::io::fcntl_dupfd_cloexec(&self.descriptor, 0)
+                .map_err(|e| Error::io("opening for locks", &self.path, e))?,
+        };
+        Ok(self.locks.get_or_init(|| locks))
+    }
+
+    /// Whether the name means this open file.
+    pub(super) fn has_name(&self, path: &Path) -> Result<bool> {
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let own = sys::fstat(&self.descriptor).map_err(|e| Error::io("examining", &self.path, e))?;
+        match sys::lstat(path) {
+            Ok(named) => Ok(identity(named) == identity(own)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(Error::io("examining", path, e)),
+        }
+    }
+
+    /// Whether nothing can be written to the file system that it is on.
+    pub(super) fn is_on_read_only_mount(&self) -> bool {
+        sys::fstatvfs(&self.descriptor).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// Room left on the file system, or `None` where it does not say.
@@ -99,6 +140,10 @@ impl MappedFile {
 impl MediaFile for MappedFile {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn renamed(&mut self, path: &Path) {
+        self.path = path.to_owned();
     }
 
     fn len_bytes(&self) -> Result<u64> {
@@ -175,15 +220,15 @@ impl MediaFile for MappedFile {
     }
 
     fn try_lock(&self, kind: LockKind, range: Range<u64>) -> Result<bool> {
-        lock::try_lock(&self.descriptor, kind, range).map_err(|e| Error::io("locking", &self.path, e))
+        lock::try_lock(self.lock_file()?, kind, range).map_err(|e| Error::io("locking", &self.path, e))
     }
 
     fn unlock(&self, range: Range<u64>) -> Result<()> {
-        lock::unlock(&self.descriptor, range).map_err(|e| Error::io("unlocking", &self.path, e))
+        lock::unlock(self.lock_file()?, range).map_err(|e| Error::io("unlocking", &self.path, e))
     }
 
     fn find_lock(&self, range: Range<u64>) -> Result<Option<u64>> {
-        lock::find_lock(&self.descriptor, range).map_err(|e| Error::io("looking for locks", &self.path, e))
+        lock::find_lock(self.lock_file()?, range).map_err(|e| Error::io("looking for locks", &self.path, e))
     }
 }
 

@@ -4,7 +4,8 @@
 //! cannot prevent. rustix 1.1 has only those, so these calls go through libc.
 //!
 //! A child process shares the open file, and so the lock, from fork until exec closes its copy of the descriptor: a
-//! lock may outlive its holder by that moment if another thread is just starting a program.
+//! lock may outlive its holder by that moment if another thread is just starting a program. What a child does that
+//! goes on without exec is in `fork`.
 
 use std::io;
 use std::ops::Range;

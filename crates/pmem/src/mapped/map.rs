@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 
 use super::file::MappedFile;
+use super::words;
 use crate::cpu::{self, CopyPlan, FlushInstruction};
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
@@ -335,9 +336,8 @@ impl MediaMap for Mapping {
     #[inline]
     fn load_bytes(&self, offset_bytes: u64, into: &mut [u8]) {
         let from = self.address(offset_bytes, into.len() as u64);
-        // SAFETY: `address` asserted that the range is mapped, and `into` is exclusive memory elsewhere. If others
-        // store to the range meanwhile, some mixture arrives, and the callers check what they load.
-        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        // SAFETY: `address` asserted that the range is mapped.
+        unsafe { words::load(from, into) };
     }
 
     #[inline]
@@ -354,9 +354,8 @@ impl MediaMap for Mapping {
     #[inline]
     fn store_bytes(&self, offset_bytes: u64, from: &[u8]) {
         let to = self.store_address(offset_bytes, from.len() as u64);
-        // SAFETY: `store_address` asserted that the range is mapped and writable; a slice of ordinary memory does not
-        // overlap it, because the mapping is only given out as raw pointers.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        // SAFETY: `store_address` asserted that the range is mapped and writable.
+        unsafe { words::store(to, from) };
     }
 
     #[inline]
@@ -393,6 +392,8 @@ impl MediaMap for Mapping {
             match unsafe { mm::msync(start, pages_bytes, MsyncFlags::SYNC) } {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
+                // Some read-only file systems know no sync at all, and have nothing to write.
+                Err(Errno::INVAL) if self.files[0].is_on_read_only_mount() => return Ok(()),
                 Err(e) => {
                     let (member, _, _) = self.stripe.locate(offset_bytes);
                     return Err(Error::io("syncing the mapping", self.files[usize::from(member)].path(), e));

@@ -1,0 +1,122 @@
+//! Failures of the system: a disk that is full, a page that cannot be written back. Each comes back as a typed error,
+//! and what was acknowledged is there afterwards.
+
+use std::path::Path;
+
+use crash::{Fault, Sim};
+use pmem::{
+    ErrorCode, Granularity, Layout, MIN_FILE_BYTES, Media, OpenMode, PartOptions, Pending, Pool, RedoBatch, RegionSpec,
+    Result,
+};
+
+const LAYOUT: Layout = Layout { name: "faults", version: 1 };
+
+fn path() -> &'static Path {
+    Path::new("/pools/p")
+}
+
+fn open(sim: &Sim) -> Pool<Sim> {
+    Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer).expect("the faults are over")
+}
+
+fn put(pool: &Pool<Sim>, name: &str) -> Result<()> {
+    let reservation = pool.reserve(200)?;
+    let mut pending = Pending::new();
+    pool.set().nt_copy(&mut pending, reservation.extent().offset, &[7; 200]);
+    pool.set().fence(&mut pending)?;
+    let mut batch = RedoBatch::new();
+    batch.put(name, RegionSpec { kind: 1, add: vec![reservation], ..RegionSpec::default() });
+    pool.commit(batch).map(drop)
+}
+
+/// Everything that writes, in one order. Operation n acknowledges the name n.
+fn operations(pool: &Pool<Sim>, acknowledged: &mut Vec<String>) -> Result<()> {
+    for number in 0..4 {
+        put(pool, &number.to_string())?;
+        acknowledged.push(number.to_string());
+        match number {
+            1 => pool.compact()?,
+            2 => pool.grow(None, &PartOptions::single(MIN_FILE_BYTES))?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The n-th write-back fails, for every n there is.
+#[test]
+fn after_a_failed_write_back_nothing_is_acknowledged_and_nothing_acknowledged_is_lost() {
+    let mut failures = 0;
+    for nth in 0.. {
+        let sim = Sim::new(Granularity::Page);
+        let pool = Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a pool");
+        put(&pool, "before").expect("no fault yet");
+        sim.inject(Fault::WriteBack(nth));
+        let mut acknowledged = vec!["before".to_owned()];
+        let Err(error) = operations(&pool, &mut acknowledged) else {
+            assert!(failures > 10, "only {failures} write-backs were made");
+            break;
+        };
+        failures += 1;
+        assert_eq!(error.code(), ErrorCode::Io, "write-back {nth}: {error}");
+        // Growth writes to files of its own first: the pool itself is as it was when that fails.
+        if let Err(refused) = put(&pool, "after") {
+            assert_eq!(refused.code(), ErrorCode::WritesRefused, "write-back {nth}");
+            assert_eq!(pool.compact().map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
+            let grown = pool.grow(None, &PartOptions::single(MIN_FILE_BYTES));
+            assert_eq!(grown.map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
+            assert_eq!(pool.reserve(8).map(drop).map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
+            let reader = Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Reader).expect("a reader can");
+            let names: Vec<String> = reader.regions("").expect("no fork").iter().map(|r| r.name().to_owned()).collect();
+            assert!(
+                names.iter().all(|name| acknowledged.contains(name)),
+                "{names:?} are shown, {acknowledged:?} are true"
+            );
+        } else {
+            acknowledged.push("after".into());
+        }
+        drop(pool);
+        let pool = open(&sim);
+        for name in &acknowledged {
+            pool.region(name).unwrap_or_else(|error| panic!("write-back {nth}, {name}: {error}"));
+        }
+        put(&pool, "again").expect("the faults are over");
+    }
+    println!("{failures} write-backs failed in turn");
+}
+
+/// The kernel tells one thread of a page that another one has written; neither may go on.
+#[test]
+fn a_failed_write_back_of_one_payload_stops_every_other_commit() {
+    let sim = Sim::new(Granularity::Page);
+    let pool = Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a pool");
+    let (mine, yours) = (pool.reserve(100).expect("room"), pool.reserve(100).expect("room"));
+    let (mut my_pending, mut your_pending) = (Pending::new(), Pending::new());
+    pool.set().nt_copy(&mut my_pending, mine.extent().offset, &[1; 100]);
+    pool.set().nt_copy(&mut your_pending, yours.extent().offset, &[2; 100]);
+    sim.inject(Fault::WriteBack(0));
+    assert_eq!(pool.set().fence(&mut your_pending).map_err(|e| e.code()), Err(ErrorCode::Io));
+    assert_eq!(pool.set().fence(&mut my_pending).map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
+    let mut batch = RedoBatch::new();
+    batch.put("mine", RegionSpec { kind: 1, add: vec![mine], ..RegionSpec::default() });
+    assert_eq!(pool.commit(batch).map(drop).map_err(|e| e.code()), Err(ErrorCode::WritesRefused));
+    drop(pool);
+    assert_eq!(open(&sim).info().names, 0);
+}
+
+#[test]
+fn a_full_disk_is_said_and_leaves_nothing_behind() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let create = || Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES));
+    sim.inject(Fault::NoSpace);
+    assert_eq!(create().map(drop).map_err(|e| e.code()), Err(ErrorCode::FileSystemFull));
+    assert!(!sim.exists(path()).expect("it can be asked"));
+    let pool = create().expect("there is room again");
+    put(&pool, "a").expect("there is room");
+    sim.inject(Fault::NoSpace);
+    let grown = pool.grow(None, &PartOptions::single(MIN_FILE_BYTES));
+    assert_eq!(grown.map_err(|e| e.code()), Err(ErrorCode::FileSystemFull));
+    put(&pool, "b").expect("the pool goes on as it was");
+    pool.grow(None, &PartOptions::single(MIN_FILE_BYTES)).expect("there is room again");
+    assert_eq!(pool.info().parts.len(), 2);
+}

@@ -1,0 +1,96 @@
+//! The fuzz targets' committed inputs, replayed without a fuzzer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pmem::{Heap, PartOptions};
+use store::{
+    ByteOrder, Checksums, DType, Descriptor, Field, FloatFormat, Object, Order, PersistOptions, Store, TimeStep,
+    TimeUnit, TypeClass,
+};
+
+#[path = "../../fuzz/src/object.rs"]
+mod object;
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/object")
+}
+
+/// A structure with a time and a sub-array in it.
+fn structure() -> DType {
+    let new = |class, order, size| DType::new(class, order, size).expect("a type of the table");
+    let step = TimeStep { unit: TimeUnit::Nanoseconds, multiple: 25 };
+    let time = new(TypeClass::DateTime(step), ByteOrder::Little, 8);
+    let base = Box::new(new(TypeClass::Complex(FloatFormat::Ieee), ByteOrder::Big, 8));
+    let grid = new(TypeClass::SubArray { shape: vec![2, 3], base }, ByteOrder::None, 48);
+    let field = |name: &str, offset_bytes, dtype| Field { name: name.into(), offset_bytes, dtype };
+    let fields = vec![field("t", 0, time), field("größe", 8, grid)];
+    new(TypeClass::Struct { fields, aligned: true }, ByteOrder::None, 56)
+}
+
+/// Inputs made of what the store itself writes: kind, flags, the size of the extent, and the description.
+fn seeds() -> BTreeMap<String, Vec<u8>> {
+    let path = Path::new("/pools/seeds");
+    let store = Store::create(Heap::new(), path, &PartOptions::single(8 << 20)).expect("a new store");
+    let float = DType::new(TypeClass::Float(FloatFormat::Ieee), ByteOrder::Little, 8).expect("a double");
+    let text = DType::new(TypeClass::Unicode, ByteOrder::Little, 12).expect("three code points");
+    let described = [
+        ("doubles", Descriptor::array(float, &[3, 5], Order::ColumnMajor)),
+        ("structures", Descriptor::array(structure(), &[2], Order::RowMajor)),
+        ("strings", Descriptor::array(text, &[4, 0], Order::RowMajor)),
+    ];
+    for (name, descriptor) in described {
+        let descriptor = descriptor.expect("a small array");
+        let bytes = vec![0; descriptor.payload_bytes() as usize];
+        let object = Object::described(descriptor, &bytes).expect("as many bytes as it says");
+        let summed = PersistOptions { checksums: Checksums::Crc32c, ..PersistOptions::default() };
+        store.persist(&[(name, object)], &summed).expect("there is room");
+    }
+    let objects = [("text", Object::text("größer")), ("bytes", Object::bytes(&[7; 200]).in_place())];
+    store.persist(&objects, &PersistOptions::default()).expect("there is room");
+    let regions = store.pool().regions("").expect("the process has not forked");
+    let seed = |region: &pmem::Region<Heap>| {
+        let info = region.info();
+        let size = if info.extents.is_empty() { 0 } else { 3 };
+        let mut input = vec![info.kind as u8, info.flags as u8, size];
+        input.extend(&info.meta);
+        (region.name().to_owned(), input)
+    };
+    regions.iter().map(seed).collect()
+}
+
+#[test]
+fn the_corpus_holds_what_the_store_writes() {
+    for (name, input) in seeds() {
+        let file = corpus().join(&name);
+        if std::env::var_os("REMANENT_WRITE_GOLDEN").is_some() {
+            std::fs::create_dir_all(corpus()).expect("a folder of the tree");
+            std::fs::write(&file, &input).expect("a file of the tree");
+        }
+        assert!(
+            std::fs::read(&file).expect("a file of the corpus") == input,
+            "{name}: a changed format needs a version"
+        );
+    }
+}
+
+/// Every input as it is, cut short at each length, and with each byte changed.
+#[test]
+fn descriptions_cut_short_and_changed_are_read_or_refused() {
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(corpus()).expect("a folder of the tree") {
+        let input = std::fs::read(entry.expect("an entry").path()).expect("a file of the corpus");
+        for len in 0..=input.len() {
+            object::run(&input[..len]);
+        }
+        for at in 0..input.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut changed = input.clone();
+                changed[at] ^= flip;
+                object::run(&changed);
+                inputs += 1;
+            }
+        }
+    }
+    assert!(inputs > 500, "{inputs} inputs");
+}

@@ -1,0 +1,216 @@
+//! Readers in other processes beside a writer, in many interleavings of their accesses.
+//!
+//! Every access of at most 8 bytes and every lock is a place where another process may go on. The schedules are those
+//! of shuttle: random ones, and ones with few changes of priority (PCT), which find what needs a certain order of few
+//! events. Both are seeded by it, and a failure prints the schedule that replays it.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+use crash::Sim;
+use pmem::{
+    Error, ErrorCode, Granularity, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pending, Pool, RedoBatch, Region,
+    RegionSpec,
+};
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+
+const LAYOUT: Layout = Layout { name: "beside", version: 1 };
+const NAMES: [&str; 2] = ["a", "b"];
+const WORDS: usize = 12;
+
+fn path() -> &'static Path {
+    Path::new("/pools/p")
+}
+
+thread_local! {
+    /// Whether there is anybody to switch to. All threads of shuttle are one thread of the system.
+    static STARTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A place where the scheduler may go on with another thread. It is no yield, which would say that this one waits.
+fn switch() {
+    if STARTED.get() {
+        shuttle::hint::spin_loop();
+    }
+}
+
+/// A machine with a pool at version 1, from which on every step counts.
+fn start() -> (Sim, Pool<Sim>) {
+    STARTED.set(false);
+    let sim = Sim::interleaved(Granularity::CacheLine, switch);
+    let pool = Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a new pool");
+    commit(&pool, 1);
+    STARTED.set(true);
+    (sim, pool)
+}
+
+/// Gives both names the content of a version, in one commit.
+fn commit(pool: &Pool<Sim>, version: u64) {
+    let mut batch = RedoBatch::new();
+    for name in NAMES {
+        let reservation = pool.reserve(8 * WORDS as u64).expect("there is room");
+        let content: Vec<u8> = [version; WORDS].into_iter().flat_map(u64::to_le_bytes).collect();
+        let mut pending = Pending::new();
+        pool.set().nt_copy(&mut pending, reservation.extent().offset, &content);
+        pool.set().fence(&mut pending).expect("no fault is injected");
+        batch.put(name, RegionSpec { kind: version as u32, add: vec![reservation], ..RegionSpec::default() });
+    }
+    pool.commit(batch).expect("there is room");
+}
+
+/// The version that a region holds, by its description and by each of its words.
+fn version(region: &Region<Sim>) -> u64 {
+    let mut bytes = [0; 8 * WORDS];
+    region.load_bytes(0, 0, &mut bytes);
+    let words: Vec<u64> = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+    let version = u64::from(region.info().kind);
+    assert!(words.iter().all(|word| *word == version), "version {version} is torn or overwritten: {words:?}");
+    version
+}
+
+/// Both names, at one version, which is at least `acknowledged`.
+fn look(pool: &Pool<Sim>, acknowledged: u64) -> Vec<Region<Sim>> {
+    let regions = pool.regions("").expect("no fork");
+    let versions: Vec<u64> = regions.iter().map(version).collect();
+    assert_eq!(versions.len(), NAMES.len());
+    assert_eq!(versions[0], versions[1], "half a commit is seen");
+    assert!(versions[0] >= acknowledged, "version {} is seen after {acknowledged} was acknowledged", versions[0]);
+    regions
+}
+
+fn open_reader(sim: &Sim) -> Pool<Sim> {
+    Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Reader).expect("a reader is never in the way")
+}
+
+/// A writer that replaces, compacts, grows, closes and opens again beside two readers: one that stays and refreshes,
+/// one that comes and goes.
+fn readers_beside_a_writer() {
+    let (sim, pool) = start();
+    let acknowledged = Arc::new(AtomicU64::new(1));
+    let staying = {
+        let (sim, acknowledged) = (sim.clone(), acknowledged.clone());
+        shuttle::thread::spawn(move || {
+            let reader = open_reader(&sim);
+            let first = look(&reader, 1);
+            let held = version(&first[0]);
+            for _ in 0..2 {
+                let before = acknowledged.load(Ordering::SeqCst);
+                reader.refresh().expect("a reader can always go on");
+                look(&reader, before);
+                assert!(first.iter().all(|region| version(region) == held), "a held view has changed");
+            }
+        })
+    };
+    let passing = {
+        let (sim, acknowledged) = (sim.clone(), acknowledged.clone());
+        shuttle::thread::spawn(move || {
+            for _ in 0..2 {
+                let before = acknowledged.load(Ordering::SeqCst);
+                let regions = look(&open_reader(&sim), before);
+                assert_eq!(version(&regions[0]), version(&regions[1]), "views outlive their pool");
+            }
+        })
+    };
+    let written = |pool: &Pool<Sim>, version: u64| {
+        commit(pool, version);
+        acknowledged.store(version, Ordering::SeqCst);
+    };
+    written(&pool, 2);
+    written(&pool, 3);
+    pool.compact().expect("there is room");
+    written(&pool, 4);
+    pool.grow(None, &PartOptions::single(MIN_FILE_BYTES)).expect("a new part");
+    pool.close().expect("no fault is injected");
+    let pool = loop {
+        match Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer) {
+            Err(error) if error.code() == ErrorCode::PoolBusy => shuttle::thread::yield_now(),
+            result => break result.expect("it is whole"),
+        }
+    };
+    written(&pool, 5);
+    pool.compact().expect("there is room");
+    staying.join().expect("the reader that stays");
+    passing.join().expect("the reader that comes and goes");
+    // Nobody reads any more: everything that was replaced is free again.
+    pool.reclaim().expect("a writer may");
+    assert_eq!(pool.info().retired_bytes, 0);
+    look(&pool, 5);
+}
+
+/// Just enough commits that an extent is used again while a reader finds out what to pin.
+fn a_reader_beside_commits() {
+    let (sim, pool) = start();
+    let reading = shuttle::thread::spawn(move || {
+        let reader = open_reader(&sim);
+        look(&reader, 1);
+        reader.refresh().expect("a reader can always go on");
+        look(&reader, 1);
+    });
+    for version in 2..6 {
+        commit(&pool, version);
+    }
+    reading.join().expect("the reader");
+}
+
+/// Processes that want to make the same pool and write to it: one at a time does, the others are told to wait.
+fn writers_beside_a_writer() {
+    STARTED.set(true);
+    let sim = Sim::interleaved(Granularity::CacheLine, switch);
+    let wanting = |version: u64| {
+        let sim = sim.clone();
+        move || {
+            let pool = match Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)) {
+                Err(Error::AlreadyExists { .. }) => Pool::open(sim, path(), Some(LAYOUT), OpenMode::Writer),
+                result => result,
+            };
+            match pool {
+                Ok(pool) => {
+                    commit(&pool, version);
+                    look(&pool, version);
+                    true
+                }
+                Err(error) => {
+                    assert_eq!(error.code(), ErrorCode::PoolBusy, "{error}");
+                    false
+                }
+            }
+        }
+    };
+    let threads = [1, 2, 3].map(|version| shuttle::thread::spawn(wanting(version)));
+    let wrote: Vec<bool> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+    assert!(wrote.contains(&true), "nobody wrote");
+    look(&open_reader(&sim), 1);
+}
+
+fn config() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    // A pool's calls need more than the 32 KiB that a thread has otherwise.
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::FailAfter(10_000_000);
+    config
+}
+
+fn explore(scenario: fn(), iterations: usize, changes: usize) {
+    const SEED: u64 = 7;
+    println!("seed {SEED}");
+    let random = shuttle::scheduler::RandomScheduler::new_from_seed(SEED, iterations);
+    shuttle::Runner::new(random, config()).run(scenario);
+    let few_changes = shuttle::scheduler::PctScheduler::new_from_seed(SEED, changes, iterations);
+    shuttle::Runner::new(few_changes, config()).run(scenario);
+}
+
+#[test]
+fn readers_see_whole_commits_and_keep_what_they_hold() {
+    explore(readers_beside_a_writer, 500, 4);
+}
+
+#[test]
+fn a_reader_pins_what_it_reads_before_it_is_used_again() {
+    explore(a_reader_beside_commits, 2000, 2);
+}
+
+#[test]
+fn of_several_writers_one_at_a_time_writes() {
+    explore(writers_beside_a_writer, 1000, 4);
+}
