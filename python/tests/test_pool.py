@@ -218,7 +218,7 @@ def test_space_comes_back(path):
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [(7, 7), ("7", 7), ("512MB", 512_000_000), ("1GiB", 1 << 30), (" 1.5 kib ", 1536), ("2TiB", 2 << 40), ("0.1MB", 100_000)],
+    [(7, 7), ("7", 7), ("512MB", 512_000_000), ("1GiB", 1 << 30), (" 1.5 kib ", 1536), ("2TiB", 2 << 40), ("0.1MB", 100_000), ("1 G", 1 << 30), ("2p", 2 << 50)],
 )
 def test_sizes(text, size_bytes):
     assert parse_size(text) == size_bytes
@@ -229,7 +229,7 @@ def test_a_size_is_rounded_up_to_whole_pages(path):
         assert pool.info()["total_bytes"] == 10_002_432
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "1 G", "-1MB", "1e9", "1,5MB", -1])
+@pytest.mark.parametrize("text", ["", "GiB", "-1MB", "1e9", "1,5MB", "1.5", "1.5B", "1.GiB", ".5GiB", "1Gi", "16384P", 1 << 64, -1])
 def test_what_is_no_size(text):
     with pytest.raises(ValueError):
         parse_size(text)
