@@ -1,7 +1,9 @@
 """The pool as a mapping, commits, transactions, growth."""
 
 import doctest
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,6 +194,81 @@ def test_threads_of_one_process_share_a_pool(path):
         for thread in threads:
             thread.join()
         assert failures == [] and len(pool) == 4
+
+
+def test_to_close_waits_for_what_other_threads_do(path):
+    started, go_on, generations = threading.Event(), threading.Event(), []
+
+    def stop(done, total):
+        started.set()
+        assert go_on.wait(60)
+
+    def persist():
+        generations.append(pool.persist(a=np.ones(12 << 20, np.uint8), progress=stop))
+
+    pool = remanent.create(path, "64MiB")
+    persisting, closing = threading.Thread(target=persist), threading.Thread(target=pool.close)
+    persisting.start()
+    assert started.wait(60)
+    closing.start()
+    while not pool.closed:
+        pass
+    with pytest.raises(remanent.Closed):
+        pool.persist(b=np.arange(3))
+    closing.join(0.1)
+    assert closing.is_alive(), "the persist goes on, and the pool is closed already"
+    with pytest.raises(remanent.PoolBusy):
+        remanent.open(path)
+    go_on.set()
+    persisting.join()
+    closing.join()
+    with remanent.open(path, "r") as reader:
+        assert reader.info()["is_clean"] and reader.info()["generation"] == generations[0]
+        assert list(reader) == ["a"]
+
+
+def test_what_reports_progress_cannot_close_the_pool_it_is_called_from(path):
+    def close(done, total):
+        pool.close()
+
+    with remanent.create(path, "64MiB") as pool:
+        with pytest.raises(RuntimeError, match="close it when that is done"):
+            pool.persist(a=np.ones(12 << 20, np.uint8), progress=close)
+        assert not pool.closed and "a" not in pool
+
+
+def test_a_pool_tells_what_it_is(path):
+    assert re.fullmatch(r"\d+\.\d+\.\d+", remanent.__version__)
+    with remanent.create(path, "8MiB") as pool:
+        info = pool.info()
+        assert info["layout"] == {"name": "store", "version": 1} and info["has_writer"]
+        pool["a"] = np.arange(3)
+        assert not pool.info()["is_clean"]
+        # What programs are promised: the book has a line for each.
+        page = Path(__file__).parents[2] / "docs" / "src" / "python.md"
+        for key in pool.info():
+            assert f"| `{key}` |" in page.read_text(), key
+    with remanent.open(path, "r") as pool:
+        assert pool.info()["is_clean"] and not pool.info()["has_writer"]
+
+
+def test_objects_are_listed_by_prefix_and_whatever_their_dtype_is(path, monkeypatch):
+    real = np.dtype
+
+    def dtype(what, *more, **options):
+        if what == "<f8":
+            raise TypeError("this machine has no such numbers")
+        return real(what, *more, **options)
+
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist({"run/a": np.arange(3.0), "run/b": np.arange(4), "x": np.arange(5)})
+        assert [info.name for info in pool.ls("run/")] == ["run/a", "run/b"]
+        assert [info.name for info in pool.ls(prefix="y")] == []
+        monkeypatch.setattr(np, "dtype", dtype)
+        listed = pool.ls()
+        monkeypatch.undo()
+        assert [info.dtype for info in listed] == [None, np.dtype("i8"), np.dtype("i8")]
+        assert listed[0].shape == (3,)
 
 
 def test_durability_says_what_and_why(path):
