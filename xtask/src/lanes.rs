@@ -29,7 +29,7 @@ const STEPS: &[Step] = &[
     Step { name: "cargo test", lanes: &[Fast, Full], part: None, run: cargo_test },
     Step { name: "python", lanes: &[Full], part: Some(python::PART), run: python::test },
     Step { name: "dax", lanes: &[Dax], part: None, run: dax::run },
-    Step { name: "demo: the command", lanes: &[Demo], part: None, run: demo_command },
+    Step { name: "demo: pools by command", lanes: &[Demo], part: Some(python::PART), run: python::demo_command },
     Step { name: "demo: arrays that survive", lanes: &[Demo], part: Some(python::PART), run: python::demo },
     Step { name: "bench: peers", lanes: &[Bench], part: Some(bench::PART), run: bench::peers },
     Step { name: "bench: arrays", lanes: &[Bench], part: Some(python::PART), run: python::bench },
@@ -74,13 +74,6 @@ fn cargo_test(workspace: &Workspace) -> Outcome {
     let mut command = workspace.cargo();
     command.args(["test", "--locked", "--release", "--no-fail-fast"]);
     Outcome::of_tests(&mut command, Counts::of_cargo_test)
-}
-
-/// The command exists and explains itself; each product adds its own scene when it has something to show.
-fn demo_command(workspace: &Workspace) -> Outcome {
-    let mut command = workspace.cargo();
-    command.args(["run", "--quiet", "--locked", "--release", "-p", "remanent-cli", "--", "--help"]);
-    Outcome::of_shown(&mut command)
 }
 
 fn has_cargo_tool(workspace: &Workspace, tool: &str) -> bool {

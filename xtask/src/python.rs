@@ -30,6 +30,22 @@ pub(crate) fn test(workspace: &Workspace) -> Outcome {
     }
 }
 
+/// Shows what the command does with a pool that Python has filled.
+pub(crate) fn demo_command(workspace: &Workspace) -> Outcome {
+    let mut build = workspace.cargo();
+    match Outcome::of_command(build.args(["build", "--quiet", "--locked", "--release", "-p", "remanent-cli"])) {
+        Outcome::Done(_) => {}
+        outcome => return outcome,
+    }
+    match interpreter(workspace) {
+        Ok(mut command) => {
+            let binary = workspace.target().join("release/remanent");
+            Outcome::of_shown(command.arg("examples/pools_by_command.py").arg(binary))
+        }
+        Err(outcome) => outcome,
+    }
+}
+
 /// Shows arrays that survive a restart and a kill, and how long that takes.
 pub(crate) fn demo(workspace: &Workspace) -> Outcome {
     match interpreter(workspace) {
