@@ -8,6 +8,7 @@
 
 mod chroot;
 mod journal;
+mod mutants;
 mod settings;
 
 use std::process::Command;
@@ -90,6 +91,12 @@ const LANES: &[DeepLane] = &[
         about: "power cuts of a virtual machine with DAX mappings",
         protocol: &["crates/pmem", "crates/store", "tests/guest", "xtask/src/dax.rs", "xtask/src/dax"],
         work: Work::Own(dax::cut_for),
+    },
+    DeepLane {
+        name: "mutants",
+        about: "the core's checks taken away one by one",
+        protocol: &["crates/pmem", "crates/crash", "tests", "xtask/src/deep/mutants.rs"],
+        work: Work::Once(mutants::run),
     },
     DeepLane {
         name: "asan",
