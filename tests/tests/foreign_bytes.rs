@@ -62,6 +62,18 @@ fn a_log_never_reads_another_generation_or_another_owner() {
     assert_eq!(batches(&pool, segment(sim.new_uuid(), 7)), 0);
 }
 
+/// A batch stands where its sequence number says, and nowhere else: who expects another one reads none.
+#[test]
+fn a_log_never_reads_a_batch_out_of_sequence() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    let space = pool.reserve(4096).expect("there is room");
+    let segment = |first_sequence| Segment::new(space.extent(), pool.uuid(), 7, first_sequence);
+    let mut log = SelfCertifyingLog::start(segment(5));
+    log.append(pool.set(), &mut Pending::new(), 1, b"five").expect("no fault is injected");
+    assert_eq!([5, 4, 6].map(|first| batches(&pool, segment(first))), [1, 0, 0]);
+}
+
 /// A pool whose log was overwritten with the log of another pool of the same history is damaged, and says so.
 #[test]
 fn a_pool_never_reads_the_log_of_another_pool() {
