@@ -74,6 +74,31 @@ fn a_log_never_reads_a_batch_out_of_sequence() {
     assert_eq!([5, 4, 6].map(|first| batches(&pool, segment(first))), [1, 0, 0]);
 }
 
+/// What was durable when a later batch was written cannot be a torn end: it is damage, wherever it lies in the log.
+#[test]
+fn a_damaged_batch_below_a_whole_one_is_corruption() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    let space = pool.reserve(4096).expect("there is room");
+    let segment = Segment::new(space.extent(), pool.uuid(), 7, 1);
+    let mut log = SelfCertifyingLog::start(segment);
+    for _ in 0..3 {
+        log.append(pool.set(), &mut Pending::new(), 1, &[9; 40]).expect("no fault is injected");
+    }
+    // Batches lie 256 bytes apart: one byte of the payload of each, then one of its header.
+    for at in [0, 256, 512].into_iter().flat_map(|batch| [batch + 70, batch + 3]) {
+        let place = space.extent().offset.plus(at);
+        let mut byte = [0];
+        pool.set().load_bytes(place, &mut byte);
+        pool.set().store_bytes(place, &[byte[0] ^ 1]);
+        let replayed = SelfCertifyingLog::replay(pool.set(), segment, |_| true);
+        // Nothing stands above the last one to prove that it was durable.
+        let expected = if at < 512 { Err(pmem::ErrorCode::Corrupt) } else { Ok(512) };
+        assert_eq!(replayed.map(|log| log.tail_bytes()).map_err(|error| error.code()), expected, "byte {at}");
+        pool.set().store_bytes(place, &byte);
+    }
+}
+
 /// A pool whose log was overwritten with the log of another pool of the same history is damaged, and says so.
 #[test]
 fn a_pool_never_reads_the_log_of_another_pool() {

@@ -53,7 +53,7 @@ pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
 
 /// From here on whole lines are stored by wider instructions. Words alone would cost a tenth of a persist of 1 KiB.
 #[cfg(target_arch = "x86_64")]
-const LINES_FROM_BYTES: usize = 256;
+const LINES_FROM_BYTES: usize = 512;
 
 /// # Safety
 /// As [`store`].
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn every_alignment_and_length_is_copied_whole_and_nothing_else_is_touched() {
         for start in [0, 1, 7, 8, 9, 56, 63, 64, 65] {
-            for len in (0..40).chain(255..259).chain(320..330) {
-                let mut place = vec![0xEE_u8; 512];
+            for len in (0..40).chain(255..259).chain(511..560) {
+                let mut place = vec![0xEE_u8; 640];
                 let from: Vec<u8> = (0..len).map(|at| (at % 200) as u8).collect();
-                // SAFETY: 65 + 329 bytes lie within the 512.
+                // SAFETY: 65 + 559 bytes lie within the 640.
                 unsafe { store(place.as_mut_ptr().add(start), &from) };
                 assert_eq!(&place[start..start + len], from);
                 assert!(place[..start].iter().chain(&place[start + len..]).all(|byte| *byte == 0xEE));
