@@ -35,6 +35,9 @@ Arrays = dict[str, np.ndarray]
 SHARED_MEMORY = Path("/dev/shm")
 MIB = 1 << 20
 
+#: The exit code by which `./run demo` is told that something is missing here, and that this is no failure.
+NOT_RUN = 77
+
 
 # The input.
 
@@ -151,6 +154,7 @@ def survive_a_restart(path: Path, wanted: dict[str, str]) -> None:
 
 
 def survive_a_kill(path: Path, wanted: dict[str, str]) -> None:
+    free_bytes = bytes_free(path)
     words = [sys.executable, __file__, "--process", "persist_and_stop", str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         done_bytes, total_bytes = json.loads(writer.stdout.readline())
@@ -160,31 +164,38 @@ def survive_a_kill(path: Path, wanted: dict[str, str]) -> None:
     with remanent.open(path) as pool:
         check(digests(pool.restore()) == wanted, "the old version is damaged")
         matching, _ = pool.verify()
-        say(f"  the old version is whole: {matching} checksums and every SHA-256 match; nothing leaked:", end=" ")
-        say(f"{pool.gc()} bytes to collect")
+        check(matching == len(wanted), "the checksums are gone")
+    say(f"  the old version is whole: {matching} checksums and every SHA-256 match")
+    check(bytes_free(path) == free_bytes, "what the killed process had copied still takes space")
+    say(f"  nothing leaked: {free_bytes / MIB:.0f} MiB are free, as before")
+
+
+def bytes_free(path: Path) -> int:
+    with remanent.open(path) as pool:
+        return pool.info()["free_bytes"]
 
 
 # The timings.
 
 
 @contextmanager
-def durable_file(path: Path, is_disk: bool) -> Iterator[object]:
-    """A file that is as durable when it is closed as a persist is: on a disk, synced."""
+def durable_file(path: Path, is_paged: bool) -> Iterator[object]:
+    """A file that is as durable when it is closed as a persist is: synced, where pages are what becomes durable."""
     with open(path, "wb") as file:
         yield file
-        if is_disk:
+        if is_paged:
             file.flush()
             os.fsync(file.fileno())
 
 
-def pickle_persist(folder: Path, arrays: Arrays, is_disk: bool) -> None:
-    with durable_file(folder / "pickle", is_disk) as file:
+def pickle_persist(folder: Path, arrays: Arrays, is_paged: bool) -> None:
+    with durable_file(folder / "pickle", is_paged) as file:
         pickle.dump(arrays, file, protocol=5)
 
 
-def numpy_persist(folder: Path, arrays: Arrays, is_disk: bool) -> None:
+def numpy_persist(folder: Path, arrays: Arrays, is_paged: bool) -> None:
     for name, array in arrays.items():
-        with durable_file(folder / f"{name.replace('/', '-')}.npy", is_disk) as file:
+        with durable_file(folder / f"{name.replace('/', '-')}.npy", is_paged) as file:
             np.save(file, array)
 
 
@@ -226,12 +237,12 @@ def time_all(folder: Path, arrays: Arrays, rounds: int) -> tuple[remanent.Durabi
     with remanent.create(folder / "pool", 2 * bytes_of(arrays) + 64 * MIB) as pool:
         pool.prefault(wait=True)
         durability = pool.durability
-        is_disk = durability.level == "power-fail safe"
+        is_paged = durability.granularity == "page"
         methods = {
             "remanent, warm pool": lambda: pool.persist(arrays),
             "remanent, first persist": None,
-            "pickle 5": lambda: pickle_persist(folder, arrays, is_disk),
-            "numpy.save": lambda: numpy_persist(folder, arrays, is_disk),
+            "pickle 5": lambda: pickle_persist(folder, arrays, is_paged),
+            "numpy.save": lambda: numpy_persist(folder, arrays, is_paged),
         }
         for _ in range(2):  # both places that versions alternate between
             pool.persist(arrays)
@@ -264,7 +275,7 @@ def pretty(seconds_: float) -> str:
 
 def show_timings(folder: Path, arrays: Arrays, rounds: int) -> None:
     durability, persists, restores = time_all(folder, arrays, rounds)
-    synced = ", each file synced" if durability.level == "power-fail safe" else ""
+    synced = ", each file synced" if durability.granularity == "page" else ""
     say(f"  figures are {durability.provenance}; all methods are {durability.level}{synced}; {rounds} rounds in turn")
     say("  pickle and numpy.save write over their files: a crash meanwhile loses both versions; a persist keeps one")
     print_table("persist", persists)
@@ -284,24 +295,33 @@ def check(is_so: bool, otherwise: str) -> None:
         raise SystemExit(f"FAILED: {otherwise}")
 
 
-def show(place: Path, name: str, source: Arrays, large: Arrays, rounds: int) -> None:
+def show(place: Path, source: Arrays, large: Arrays, rounds: int) -> bool:
+    """All scenes in a folder; tells whether there was room for them."""
     with tempfile.TemporaryDirectory(prefix="remanent-demo-", dir=place) as text:
         folder = Path(text)
         needed_bytes = 6 * bytes_of(large)
         free_bytes = shutil.disk_usage(folder).free
         if free_bytes < needed_bytes:
-            say(f"{name}: not run: {needed_bytes / MIB:.0f} MiB are needed, {free_bytes / MIB:.0f} MiB are free")
-            return
+            say(f"{place}: not run: {needed_bytes / MIB:.0f} MiB are needed, {free_bytes / MIB:.0f} MiB are free")
+            return False
         path = folder / "real data"
         wanted = digests(source)
-        say(f"{name} ({place})")
+        with remanent.create(folder / "small", 4 * MIB) as pool:
+            durability = pool.durability
+        say(f"{label(durability)} ({place})")
         survive_a_restart(path, wanted)
         survive_a_kill(path, wanted)
-        with remanent.open(path, "r") as pool:
-            say(f"  durability here: {pool.durability}")
+        say(f"  durability here: {durability}")
         path.unlink()
         show_timings(folder, large, rounds)
         say()
+    return True
+
+
+def label(durability: remanent.Durability) -> str:
+    if durability.provenance == "emulated":
+        return "Memory that stands in for persistent memory"
+    return "Files that go through the page cache" if durability.granularity == "page" else "Persistent memory"
 
 
 def default_place() -> Path:
@@ -330,12 +350,17 @@ def main() -> None:
     large = repeated(source, options.size_mib * MIB)
     say(f"  timed: the same, repeated to {bytes_of(large) / MIB:.0f} MiB in {len(large)} arrays")
     say()
-    show(options.place or default_place(), "Disk", source, large, options.rounds)
-    if options.place is None:
-        if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK):
-            show(SHARED_MEMORY, "Shared memory, which stands in for persistent memory", source, large, options.rounds)
-        else:
-            say(f"Shared memory: not run: {SHARED_MEMORY} cannot be written to")
+    places = [options.place] if options.place else [default_place(), SHARED_MEMORY]
+    ran = [show(place, source, large, options.rounds) for place in places if is_writable(place)]
+    if ran != [True] * len(places):
+        sys.exit(NOT_RUN)
+
+
+def is_writable(place: Path) -> bool:
+    if place.is_dir() and os.access(place, os.W_OK):
+        return True
+    say(f"{place}: not run: it is no folder that can be written to")
+    return False
 
 
 if __name__ == "__main__":

@@ -43,6 +43,9 @@ MB = 1_000_000
 MIB = 1 << 20
 ALIGNMENT = 64
 
+#: The exit code by which `./run bench` is told that something is missing here, and that this is no failure.
+NOT_RUN = 77
+
 
 # Persisting, as users would.
 
@@ -292,7 +295,8 @@ def print_figures(title: str, figures: Figures, provenance: str) -> None:
         print(line(name, ratios, "times", provenance), flush=True)
 
 
-def run(parent: Path, size_mb: int, rounds: int) -> None:
+def run(parent: Path, size_mb: int, rounds: int) -> bool:
+    """Measures in a folder; tells whether it could."""
     random = np.random.default_rng(1)
     arrays = {name: random.standard_normal(size_mb * MB // 8) for name in ("a", "b")}
     with tempfile.TemporaryDirectory(prefix="remanent-peers-store-", dir=parent) as text:
@@ -300,7 +304,7 @@ def run(parent: Path, size_mb: int, rounds: int) -> None:
         needed_bytes, free_bytes = 11 * bytes_of(arrays), shutil.disk_usage(folder).free
         if free_bytes < needed_bytes:
             print(f"{parent}: not run: {needed_bytes / MB:.0f} MB are needed, {free_bytes / MB:.0f} MB are free")
-            return
+            return False
         with bench(folder, arrays) as place:
             durability = place.pool.durability
             print(f"# {parent} ({durability.filesystem}): {durability}; {durability.granularity} granularity")
@@ -311,6 +315,7 @@ def run(parent: Path, size_mb: int, rounds: int) -> None:
         for title, values in zip(titles, figures, strict=True):
             print_figures(title, values, durability.provenance)
         print(flush=True)
+    return True
 
 
 def default_places() -> list[Path]:
@@ -331,8 +336,9 @@ def main() -> None:
     if options.restore:
         restore_and_tell(options.restore[0], Path(options.restore[1]))
         return
-    for place in options.places or default_places():
-        run(place, options.size_mb, options.rounds)
+    ran = [run(place, options.size_mb, options.rounds) for place in options.places or default_places()]
+    if not all(ran):
+        sys.exit(NOT_RUN)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Arrays that stay in persistent memory, or in a file, and are there again in microseconds.
+"""Arrays that stay in persistent memory, or in a file, and are there again without a copy.
 
 >>> import numpy, remanent, tempfile
 >>> path = tempfile.mkdtemp() + "/pool"
@@ -15,6 +15,7 @@ names too.
 from . import errors
 from ._pool import Durability, ObjectInfo, Pool, Transaction, create, persist, restore
 from ._pool import open as open
+from ._remanent import VERSION as __version__
 from .errors import (
     AccessDenied,
     AlreadyExists,
@@ -79,6 +80,7 @@ __all__ = [
     "UsedAfterFork",
     "WritesRefused",
     "WrongLayout",
+    "__version__",
     "create",
     "errors",
     "persist",

@@ -1,4 +1,4 @@
-"""Arrays as bytes and back."""
+"""Arrays, texts and numbers as bytes and back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,34 @@ from .errors import UnknownType
 SMALL_BYTES = 64 << 10
 
 
-def flatten(name: str, value: Any) -> tuple[str, np.dtype, tuple[int, ...], str, Any]:
-    """Name, dtype, shape, order and the bytes side by side; without a copy if they lie so already."""
-    if isinstance(value, np.generic):
+Item = tuple[str, np.dtype, tuple[int, ...], str, Any] | tuple[str, str, bytes]
+
+
+def flatten(name: str, value: Any) -> Item:
+    """An object for the extension: an array without a copy if its bytes lie side by side already."""
+    if isinstance(value, (np.generic, bool, int, float, complex)):
         value = np.asarray(value)
+    if isinstance(value, str):
+        return name, "text", _utf_8(name, value)
+    if isinstance(value, (bytes, bytearray)):
+        return name, "bytes", bytes(value)
     if not isinstance(value, np.ndarray):
         raise UnknownType(
-            f"{name!r} is a {type(value).__name__}; this version keeps NumPy arrays, so convert it with np.asarray"
+            f"{name!r} is a {type(value).__name__}; this version keeps NumPy arrays, str, bytes and numbers, so convert "
+            "it, for example with np.asarray"
         )
+    return _flatten_array(name, value)
+
+
+def _utf_8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UnknownType(f"{name!r} is a text with half a character: {error}") from None
+
+
+def _flatten_array(name: str, value: np.ndarray) -> Item:
+    """Name, dtype, shape, order and the bytes."""
     if isinstance(value, np.ma.MaskedArray):
         raise UnknownType(f"{name!r} is a masked array; persist its data and its mask as two arrays")
     array = value.view(np.ndarray)
@@ -40,10 +60,9 @@ def flatten(name: str, value: Any) -> tuple[str, np.dtype, tuple[int, ...], str,
 
 def rebuild(kind: str, dtype: np.dtype, shape: tuple[int, ...], order: str, memory: Any, mode: str) -> Any:
     """The object over its memory."""
-    if kind == "text":
-        return str(memory, "utf-8")
-    if kind == "bytes":
-        return bytes(memory)
+    if kind in ("text", "bytes"):
+        memory.populate()
+        return str(memory, "utf-8") if kind == "text" else bytes(memory)
     if len(memory) == 0:
         array = np.ndarray(shape, dtype, order=order)  # np.empty gives strings without a length one
     else:

@@ -42,7 +42,7 @@ class Durability:
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One object of a pool. What this version cannot tell of an object that a later one made is None."""
+    """One object of a pool. What this version, or NumPy on this machine, cannot tell of it is None."""
 
     name: str
     born: int
@@ -95,7 +95,11 @@ class Pool(MutableMapping[str, Any]):
         return self._native.closed
 
     def close(self) -> None:
-        """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are."""
+        """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are.
+
+        What other threads do with the pool is waited for. A function that reports progress cannot close the pool that
+        its own thread persists into: `RuntimeError`.
+        """
         self._native.close()
 
     # The mapping.
@@ -113,7 +117,7 @@ class Pool(MutableMapping[str, Any]):
         return iter(self._native.names())
 
     def __len__(self) -> int:
-        return len(self._native.names())
+        return self._native.count()
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._native.contains(name)
@@ -138,7 +142,9 @@ class Pool(MutableMapping[str, Any]):
         progress: Progress | None = None,
         **more: Any,
     ) -> int:
-        """Persists arrays in one atomic step: after a crash all of them are there, or none.
+        """Persists objects in one atomic step: after a crash all of them are there, or none.
+
+        Objects are NumPy arrays, `str`, `bytes`, and Python's numbers, which become arrays without dimensions.
 
         When this returns they are durable, as far as `durability` goes. What a name held before stays untouched until
         then, so the pool needs room for both. Returns the generation of the commit.
@@ -199,12 +205,12 @@ class Pool(MutableMapping[str, Any]):
         """
         return self._native.rename(old, new, replace)
 
-    def ls(self) -> list[ObjectInfo]:
-        """What there is."""
-        return [ObjectInfo(**fields) for fields in self._native.ls()]
+    def ls(self, prefix: str = "") -> list[ObjectInfo]:
+        """What there is, or that of which the names begin so."""
+        return [ObjectInfo(**fields) for fields in self._native.ls(prefix)]
 
     def info(self) -> dict[str, Any]:
-        """What the pool is and how full it is."""
+        """What the pool is and how full it is; the book lists the keys."""
         return self._native.info()
 
     @property

@@ -6,6 +6,8 @@ come as `Error` itself.
 
 from __future__ import annotations
 
+import errno as numbers
+import os
 from typing import ClassVar
 
 from ._remanent import error_codes
@@ -15,19 +17,33 @@ CODES: dict[str, int] = dict(error_codes())
 
 
 class Error(Exception):
-    """Anything that goes wrong in a pool; `code` is its stable name, `number` its stable number."""
+    """Anything that goes wrong in a pool; `code` is its stable name, `number` its stable number.
+
+    `filename` is the file that it is about, or None. Those that are an `OSError` too have an `errno`: the system's own
+    one, if a call to it failed, and otherwise the one of the class.
+    """
 
     code: str = ""
+    filename: str | None
     _classes: ClassVar[dict[str, type[Error]]] = {}
+    _errno: ClassVar[int] = numbers.EIO
 
-    def __init_subclass__(cls, code: str = "", **kwargs: object) -> None:
+    def __init_subclass__(cls, code: str = "", errno: int | None = None, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if code:
             cls.code = code
             Error._classes[code] = cls
+        if errno is not None:
+            cls._errno = errno
 
-    def __init__(self, message: str = "", code: str = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str = "", code: str = "", filename: str | None = None, errno: int | None = None
+    ) -> None:
+        if isinstance(self, OSError):
+            super().__init__(errno or self._errno, message)
+        else:
+            super().__init__(message)
+        self.filename = filename
         self.message = message
         if code:
             self.code = code
@@ -36,38 +52,38 @@ class Error(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return of_code, (self.code, self.message)
+        return of_code, (self.code, self.message, self.filename, getattr(self, "errno", None))
 
     @property
     def number(self) -> int:
         return CODES[self.code]
 
 
-class NotFound(Error, FileNotFoundError, code="not-found"):
+class NotFound(Error, FileNotFoundError, code="not-found", errno=numbers.ENOENT):
     """The path does not exist."""
 
 
-class AlreadyExists(Error, FileExistsError, code="already-exists"):
+class AlreadyExists(Error, FileExistsError, code="already-exists", errno=numbers.EEXIST):
     """The path exists already, for nothing is ever overwritten; or an object has the new name of another."""
 
 
-class IsDirectory(Error, IsADirectoryError, code="is-directory"):
+class IsDirectory(Error, IsADirectoryError, code="is-directory", errno=numbers.EISDIR):
     """The path is a directory."""
 
 
-class AccessDenied(Error, PermissionError, code="access-denied"):
+class AccessDenied(Error, PermissionError, code="access-denied", errno=numbers.EACCES):
     """The operating system denies access."""
 
 
-class ReadOnly(Error, PermissionError, code="read-only"):
+class ReadOnly(Error, PermissionError, code="read-only", errno=numbers.EROFS):
     """The file or its file system is read-only."""
 
 
-class FileSystemFull(Error, OSError, code="file-system-full"):
+class FileSystemFull(Error, OSError, code="file-system-full", errno=numbers.ENOSPC):
     """The file system has no room."""
 
 
-class IoError(Error, OSError, code="io"):
+class IoError(Error, OSError, code="io", errno=numbers.EIO):
     """A call to the operating system failed."""
 
 
@@ -87,7 +103,7 @@ class Truncated(Error, code="truncated"):
     """The file is shorter than it was."""
 
 
-class BadBlock(Error, OSError, code="bad-block"):
+class BadBlock(Error, OSError, code="bad-block", errno=numbers.EIO):
     """The medium cannot give back what was stored."""
 
 
@@ -99,7 +115,7 @@ class ChecksumMismatch(Corrupt, code="checksum-mismatch"):
     """An object's bytes are not those that were persisted."""
 
 
-class PoolBusy(Error, BlockingIOError, code="pool-busy"):
+class PoolBusy(Error, BlockingIOError, code="pool-busy", errno=numbers.EAGAIN):
     """Another process writes to the pool."""
 
 
@@ -143,6 +159,7 @@ class Closed(Error, ValueError, code="closed"):
     """The pool was closed."""
 
 
-def of_code(code: str, message: str) -> Error:
+def of_code(code: str, message: str, path: str | os.PathLike[str] | None = None, errno: int | None = None) -> Error:
     """The exception of an error code."""
-    return Error._classes.get(code, Error)(message, code)
+    filename = None if path is None else os.fspath(path)
+    return Error._classes.get(code, Error)(message, code, filename, errno)

@@ -16,6 +16,9 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _remanent {
     #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
     use crate::error::error_codes;
     #[pymodule_export]
     use crate::memory::Memory;

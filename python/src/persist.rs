@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::thread;
 
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use store::{
     Checksums, Descriptor, ErrorCode, Mapped, Object, Order, PersistOptions, Progress, Store, default_copy_threads,
 };
@@ -17,9 +19,51 @@ use crate::error::{exception, raise};
 /// The user's progress function is called about so often, however much is copied.
 const CALLS: u64 = 128;
 
-/// One array: name, dtype, shape, order letter, bytes.
+/// One object to persist.
 #[derive(FromPyObject)]
-pub(crate) struct Item<'py>(String, Bound<'py, PyAny>, Vec<u64>, char, PyBuffer<u8>);
+pub(crate) enum Item<'py> {
+    /// Name, dtype, shape, order letter, bytes.
+    Array(String, Bound<'py, PyAny>, Vec<u64>, char, PyBuffer<u8>),
+    /// Name, kind, bytes: those of a text are UTF-8.
+    Plain(String, String, PyBackedBytes),
+}
+
+impl Item<'_> {
+    fn name(&self) -> &str {
+        let (Item::Array(name, ..) | Item::Plain(name, ..)) = self;
+        name
+    }
+
+    /// The object, over the memory of the item.
+    fn object(&self, py: Python<'_>) -> PyResult<Object<'_>> {
+        match self {
+            Item::Array(_, dtype, shape, order, buffer) => array(py, dtype, shape, *order, buffer),
+            Item::Plain(_, kind, bytes) if kind == "text" => match std::str::from_utf8(bytes) {
+                Ok(text) => Ok(Object::text(text)),
+                Err(error) => Err(PyValueError::new_err(error.to_string())),
+            },
+            Item::Plain(_, _, bytes) => Ok(Object::bytes(bytes)),
+        }
+    }
+}
+
+fn array<'a>(
+    py: Python<'_>,
+    dtype: &Bound<'_, PyAny>,
+    shape: &[u64],
+    order: char,
+    buffer: &'a PyBuffer<u8>,
+) -> PyResult<Object<'a>> {
+    let order = if order == 'F' { Order::ColumnMajor } else { Order::RowMajor };
+    let descriptor = Descriptor::array(from_numpy(dtype)?, shape, order).map_err(|error| raise(py, &error))?;
+    if !buffer.is_c_contiguous() {
+        return Err(exception(py, ErrorCode::LengthMismatch, "the bytes of an array must lie side by side"));
+    }
+    let (from, len) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes() as u64);
+    // SAFETY: the buffer's export, which is borrowed as long as the object lives, keeps its contiguous bytes where they
+    // are, readable. Other threads of the user may write to them.
+    unsafe { Object::from_raw(descriptor, from, len) }.map_err(|error| raise(py, &error))
+}
 
 /// How to persist.
 pub(crate) struct How {
@@ -37,17 +81,8 @@ pub(crate) fn persist(
     how: &How,
 ) -> PyResult<u64> {
     let mut transaction = store.transaction();
-    for Item(name, dtype, shape, order, buffer) in items {
-        let order = if *order == 'F' { Order::ColumnMajor } else { Order::RowMajor };
-        let descriptor = Descriptor::array(from_numpy(dtype)?, shape, order).map_err(|error| raise(py, &error))?;
-        if !buffer.is_c_contiguous() {
-            return Err(exception(py, ErrorCode::LengthMismatch, "the bytes of an array must lie side by side"));
-        }
-        let (from, len) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes() as u64);
-        // SAFETY: `items` holds the buffer's export until this function returns, so its contiguous bytes stay where
-        // they are, readable; the transaction ends before that. Other threads of the user may write to them.
-        let object = unsafe { Object::from_raw(descriptor, from, len) }.map_err(|error| raise(py, &error))?;
-        transaction.put(name, object);
+    for item in items {
+        transaction.put(item.name(), item.object(py)?);
     }
     for name in removes {
         transaction.remove(name);

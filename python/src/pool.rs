@@ -1,9 +1,12 @@
 //! A pool as Python holds it.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
@@ -11,17 +14,46 @@ use store::{
 };
 
 use crate::dtype::to_numpy;
-use crate::error::{exception, raise};
+use crate::error::{exception_at, raise};
 use crate::memory::Memory;
 use crate::persist::{How, Item, persist};
 
 /// Objects below this size are copied by the Python layer: a mapping each would cost more.
 const SMALL_BYTES: u64 = 64 << 10;
 
+/// How often a thread that closes a pool looks whether the others are done with it.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// The stores into which this thread persists, each with the user's functions being called meanwhile.
+    static PERSISTING: RefCell<Vec<*const Store<Mapped>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes, as long as it lives, that this thread persists into a store.
+struct Persisting;
+
+impl Persisting {
+    fn into(store: &Arc<Store<Mapped>>) -> Persisting {
+        PERSISTING.with_borrow_mut(|stores| stores.push(Arc::as_ptr(store)));
+        Persisting
+    }
+
+    fn is_into(store: &Arc<Store<Mapped>>) -> bool {
+        PERSISTING.with_borrow(|stores| stores.contains(&Arc::as_ptr(store)))
+    }
+}
+
+impl Drop for Persisting {
+    fn drop(&mut self) {
+        PERSISTING.with_borrow_mut(|stores| stores.pop());
+    }
+}
+
 /// An open pool. Closing it leaves the arrays that it gave out valid.
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct NativePool {
-    /// Locked with the interpreter held, and only to take or clone what is in it.
+    /// Locked with the interpreter held, and only to take, put or clone what is in it. Whoever works on the store has a
+    /// clone until that is done.
     store: Mutex<Option<Arc<Store<Mapped>>>>,
     path: PathBuf,
     process_id: u32,
@@ -43,9 +75,10 @@ impl NativePool {
         let path = self.path.display();
         if std::process::id() != self.process_id {
             let message = format!("{path} was opened before this process was forked; open it anew in the child");
-            return Err(exception(py, ErrorCode::UsedAfterFork, &message));
+            return Err(exception_at(py, ErrorCode::UsedAfterFork, &message, &self.path));
         }
-        let closed = || exception(py, ErrorCode::Closed, &format!("the pool {path} is closed; open it again"));
+        let message = || format!("the pool {path} is closed; open it again");
+        let closed = || exception_at(py, ErrorCode::Closed, &message(), &self.path);
         self.slot().clone().ok_or_else(closed)
     }
 
@@ -100,11 +133,27 @@ impl NativePool {
         self.slot().is_none()
     }
 
-    /// Closes the pool, unless another thread still uses it: then it is closed when that is done.
+    /// Closes the pool when what other threads do with it is done; nothing new is begun meanwhile.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(store) = self.slot().take() else { return Ok(()) };
-        let close = || Arc::try_unwrap(store).map_or(Ok(()), Store::close);
-        py.detach(close).map_err(|error| raise(py, &error))
+        let Some(mut store) = self.slot().take() else { return Ok(()) };
+        if Persisting::is_into(&store) {
+            *self.slot() = Some(store);
+            let message = "this thread persists into the pool; close it when that is done";
+            return Err(PyRuntimeError::new_err(message));
+        }
+        loop {
+            store = match Arc::try_unwrap(store) {
+                Ok(store) => return py.detach(|| store.close()).map_err(|error| raise(py, &error)),
+                // The threads that use it stayed in the process that forked.
+                Err(_) if std::process::id() != self.process_id => return Ok(()),
+                Err(store) => store,
+            };
+            py.detach(|| thread::sleep(LOOK_EVERY));
+            if let Err(interrupted) = py.check_signals() {
+                *self.slot() = Some(store);
+                return Err(interrupted);
+            }
+        }
     }
 
     /// In a forked child: leaves the writer's lock to the parent and pins for the child what it has inherited. Where
@@ -117,6 +166,10 @@ impl NativePool {
 
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.run(py, |store| store.names())
+    }
+
+    fn count(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |store| Ok(store.info().names))
     }
 
     fn contains(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
@@ -133,6 +186,7 @@ impl NativePool {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<u64> {
         let store = self.store(py)?;
+        let _persisting = Persisting::into(&store);
         persist(py, &store, &items, &removes, &How { threads, checksum, progress })
     }
 
@@ -150,8 +204,9 @@ impl NativePool {
     }
 
     /// What there is, one dict an object.
-    fn ls<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let objects = self.run(py, |store| store.ls())?;
+    fn ls<'py>(&self, py: Python<'py>, prefix: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let mut objects = self.run(py, |store| store.ls())?;
+        objects.retain(|object| object.name.starts_with(prefix));
         let describe = |object: store::ObjectInfo| {
             let dict = PyDict::new(py);
             dict.set_item("name", object.name)?;
@@ -159,7 +214,8 @@ impl NativePool {
             dict.set_item("extent_bytes", object.extent_bytes)?;
             if let Some(descriptor) = &object.descriptor {
                 dict.set_item("kind", kind_name(descriptor))?;
-                dict.set_item("dtype", to_numpy(py, descriptor.dtype())?)?;
+                // One that NumPy cannot express here must not hide the others.
+                dict.set_item("dtype", to_numpy(py, descriptor.dtype()).ok())?;
                 dict.set_item("shape", PyTuple::new(py, descriptor.shape())?)?;
                 dict.set_item("order", order_letter(descriptor))?;
                 dict.set_item("nbytes", descriptor.payload_bytes())?;
@@ -174,7 +230,13 @@ impl NativePool {
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let info = self.run(py, |store| Ok(store.info()))?;
         let dict = PyDict::new(py);
+        let layout = PyDict::new(py);
+        layout.set_item("name", info.layout.0)?;
+        layout.set_item("version", info.layout.1)?;
         dict.set_item("uuid", info.set.to_string())?;
+        dict.set_item("layout", layout)?;
+        dict.set_item("is_clean", info.is_clean)?;
+        dict.set_item("has_writer", info.has_writer)?;
         dict.set_item("created_s", info.created_s)?;
         dict.set_item("generation", info.generation)?;
         dict.set_item("names", info.names)?;

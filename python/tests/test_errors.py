@@ -1,5 +1,6 @@
 """Errors: the class, the code, and that nothing was changed."""
 
+import errno
 import os
 import pickle
 
@@ -17,6 +18,35 @@ def test_every_class_stands_for_a_code():
         assert (error.code, error.number, str(error)) == (code, number, "what happened")
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error) and (again.code, str(again)) == (code, "what happened")
+
+
+def test_errors_of_the_system_have_its_number_and_the_file(path):
+    with pytest.raises(FileNotFoundError) as caught:
+        remanent.open(path)
+    error = caught.value
+    assert (error.errno, error.filename, error.strerror) == (errno.ENOENT, os.fspath(path), str(error))
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.errno, again.filename, str(again)) == (error.errno, error.filename, str(error))
+    with remanent.create(path, "8MiB") as pool:
+        for call, number in ((lambda: remanent.create(path, "8MiB"), errno.EEXIST), (lambda: remanent.open(path), errno.EAGAIN)):
+            with pytest.raises(OSError) as caught:
+                call()
+            assert (caught.value.errno, caught.value.filename) == (number, os.fspath(path))
+        with pytest.raises(OSError) as caught:
+            pool.grow("100TiB")
+        assert caught.value.errno == errno.ENOSPC and caught.value.filename
+    with pytest.raises(remanent.Closed) as caught:
+        pool.info()
+    assert caught.value.filename == os.fspath(path) and not hasattr(caught.value, "errno")
+
+
+def test_every_error_of_the_system_has_a_number():
+    for code, kind in errors.Error._classes.items():
+        error = errors.of_code(code, "what happened")
+        assert error.filename is None
+        assert isinstance(error, OSError) == (getattr(error, "errno", None) is not None), kind
+    # The system's own number is kept where there is one.
+    assert errors.of_code("io", "what happened", "/a", errno.EMFILE).errno == errno.EMFILE
 
 
 def refused(kind, code, call, *args, **kwargs):

@@ -1,7 +1,9 @@
 """The pool as a mapping, commits, transactions, growth."""
 
 import doctest
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,6 +196,81 @@ def test_threads_of_one_process_share_a_pool(path):
         assert failures == [] and len(pool) == 4
 
 
+def test_to_close_waits_for_what_other_threads_do(path):
+    started, go_on, generations = threading.Event(), threading.Event(), []
+
+    def stop(done, total):
+        started.set()
+        assert go_on.wait(60)
+
+    def persist():
+        generations.append(pool.persist(a=np.ones(12 << 20, np.uint8), progress=stop))
+
+    pool = remanent.create(path, "64MiB")
+    persisting, closing = threading.Thread(target=persist), threading.Thread(target=pool.close)
+    persisting.start()
+    assert started.wait(60)
+    closing.start()
+    while not pool.closed:
+        pass
+    with pytest.raises(remanent.Closed):
+        pool.persist(b=np.arange(3))
+    closing.join(0.1)
+    assert closing.is_alive(), "the persist goes on, and the pool is closed already"
+    with pytest.raises(remanent.PoolBusy):
+        remanent.open(path)
+    go_on.set()
+    persisting.join()
+    closing.join()
+    with remanent.open(path, "r") as reader:
+        assert reader.info()["is_clean"] and reader.info()["generation"] == generations[0]
+        assert list(reader) == ["a"]
+
+
+def test_what_reports_progress_cannot_close_the_pool_it_is_called_from(path):
+    def close(done, total):
+        pool.close()
+
+    with remanent.create(path, "64MiB") as pool:
+        with pytest.raises(RuntimeError, match="close it when that is done"):
+            pool.persist(a=np.ones(12 << 20, np.uint8), progress=close)
+        assert not pool.closed and "a" not in pool
+
+
+def test_a_pool_tells_what_it_is(path):
+    assert re.fullmatch(r"\d+\.\d+\.\d+", remanent.__version__)
+    with remanent.create(path, "8MiB") as pool:
+        info = pool.info()
+        assert info["layout"] == {"name": "store", "version": 1} and info["has_writer"]
+        pool["a"] = np.arange(3)
+        assert not pool.info()["is_clean"]
+        # What programs are promised: the book has a line for each.
+        page = Path(__file__).parents[2] / "docs" / "src" / "python.md"
+        for key in pool.info():
+            assert f"| `{key}` |" in page.read_text(), key
+    with remanent.open(path, "r") as pool:
+        assert pool.info()["is_clean"] and not pool.info()["has_writer"]
+
+
+def test_objects_are_listed_by_prefix_and_whatever_their_dtype_is(path, monkeypatch):
+    real = np.dtype
+
+    def dtype(what, *more, **options):
+        if what == "<f8":
+            raise TypeError("this machine has no such numbers")
+        return real(what, *more, **options)
+
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist({"run/a": np.arange(3.0), "run/b": np.arange(4), "x": np.arange(5)})
+        assert [info.name for info in pool.ls("run/")] == ["run/a", "run/b"]
+        assert [info.name for info in pool.ls(prefix="y")] == []
+        monkeypatch.setattr(np, "dtype", dtype)
+        listed = pool.ls()
+        monkeypatch.undo()
+        assert [info.dtype for info in listed] == [None, np.dtype("i8"), np.dtype("i8")]
+        assert listed[0].shape == (3,)
+
+
 def test_durability_says_what_and_why(path):
     with remanent.create(path, "8MiB") as pool:
         durability = pool.durability
@@ -218,7 +295,7 @@ def test_space_comes_back(path):
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [(7, 7), ("7", 7), ("512MB", 512_000_000), ("1GiB", 1 << 30), (" 1.5 kib ", 1536), ("2TiB", 2 << 40), ("0.1MB", 100_000)],
+    [(7, 7), ("7", 7), ("512MB", 512_000_000), ("1GiB", 1 << 30), (" 1.5 kib ", 1536), ("2TiB", 2 << 40), ("0.1MB", 100_000), ("1 G", 1 << 30), ("2p", 2 << 50)],
 )
 def test_sizes(text, size_bytes):
     assert parse_size(text) == size_bytes
@@ -229,7 +306,7 @@ def test_a_size_is_rounded_up_to_whole_pages(path):
         assert pool.info()["total_bytes"] == 10_002_432
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "1 G", "-1MB", "1e9", "1,5MB", -1])
+@pytest.mark.parametrize("text", ["", "GiB", "-1MB", "1e9", "1,5MB", "1.5", "1.5B", "1.GiB", ".5GiB", "1Gi", "16384P", 1 << 64, -1])
 def test_what_is_no_size(text):
     with pytest.raises(ValueError):
         parse_size(text)

@@ -124,7 +124,8 @@ def test_what_has_no_fixed_size_is_refused_and_changes_nothing(path):
             np.array([(1, None)], dtype=[("a", "i4"), ("o", "O")]),
             np.ma.array([1, 2], mask=[0, 1]),
             [1, 2, 3],
-            "text",
+            "half a character: \ud800",
+            2**70,
             None,
         ]
         if hasattr(getattr(np, "dtypes", None), "StringDType"):  # NumPy 2
@@ -136,6 +137,27 @@ def test_what_has_no_fixed_size_is_refused_and_changes_nothing(path):
             with pytest.raises(TypeError), pool.transaction() as transaction:
                 transaction["bad"] = value
         assert pool.info() == before
+
+
+def test_texts_bytes_and_numbers(path):
+    plain = {"text": "größe\0 \U0001f9f2", "empty": "", "bytes": b"\0\xff" * 70_000, "nothing": b"", "long": "ä" * 70_000}
+    numbers = {"yes": True, "count": -7, "large": 2**63, "mean": 0.5, "root": 1j}
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist({**plain, **numbers, "changeable": bytearray(b"abc")}, checksum=True)
+        assert pool.verify() == (len(pool), 0)
+        assert {info.name: info.kind for info in pool.ls() if info.kind != "array"} == {
+            **dict.fromkeys(("text", "empty", "long"), "text"),
+            **dict.fromkeys(("bytes", "nothing", "changeable"), "bytes"),
+        }
+        with pool.transaction() as transaction:
+            transaction["later"] = "a text"
+    for mode in ("c", "r"):
+        restored = remanent.restore(path, mode=mode)
+        for name, value in {**plain, "changeable": b"abc", "later": "a text"}.items():
+            assert type(restored[name]) is type(value) and restored[name] == value
+        for name, value in numbers.items():
+            assert restored[name].shape == () and restored[name].dtype == np.asarray(value).dtype
+            assert restored[name].item() == value
 
 
 def test_restored_arrays_are_aligned_for_vectors(path):

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::counts::Counts;
-use crate::step::Outcome;
+use crate::step::{Outcome, under_ci};
 use crate::workspace::Workspace;
 
 /// The workspace of the comparisons; its own, for their dependencies are no product's.
@@ -15,21 +15,31 @@ pub(crate) fn peers(workspace: &Workspace) -> Outcome {
         Ok(metadata) => metadata,
         Err(reason) => return Outcome::Failed(Counts::ONE_FAILED, reason),
     };
-    let mut counts = Counts::default();
-    let mut failures = Vec::new();
-    for package in programs(&metadata) {
+    let outcomes = programs(&metadata).into_iter().map(|package| {
         println!("bench: {package}");
         let mut command = workspace.cargo();
         command.args(["run", "--quiet", "--locked", "--release", "--manifest-path", PART, "--package", package]);
-        let outcome = Outcome::of_shown(&mut command);
-        counts += outcome.counts(false);
-        if let Outcome::Failed(_, reason) = outcome {
-            failures.push(format!("{package}: {reason}"));
+        (package, Outcome::of_shown(&mut command))
+    });
+    together(outcomes.collect(), under_ci())
+}
+
+/// The outcome of several programs. Under CI one that could not run is a failure, as a step is.
+fn together(outcomes: Vec<(&str, Outcome)>, under_ci: bool) -> Outcome {
+    let mut counts = Counts::default();
+    let mut said = Vec::new();
+    for (package, outcome) in outcomes {
+        counts += outcome.counts(under_ci);
+        match outcome {
+            Outcome::Failed(_, reason) => said.push(format!("{package}: {reason}")),
+            Outcome::NotRun(reason) => said.push(format!("{package}: not run: {reason}")),
+            Outcome::Done(_) | Outcome::NotBuilt(_) => {}
         }
     }
-    match failures.is_empty() {
-        true => Outcome::Done(counts),
-        false => Outcome::Failed(counts, failures.join("\n")),
+    match (counts.failed, counts.passed) {
+        (0, 0) => Outcome::NotRun(said.join("; ")),
+        (0, _) => Outcome::Done(counts),
+        _ => Outcome::Failed(counts, said.join("\n")),
     }
 }
 
@@ -53,5 +63,15 @@ mod tests {
             { "name": "c", "targets": [{ "kind": ["lib"] }, { "kind": ["bin"] }] },
         ] });
         assert_eq!(programs(&metadata), ["a", "c"]);
+    }
+
+    #[test]
+    fn a_program_that_was_not_run_is_never_counted_as_passed() {
+        let outcomes = || vec![("a", Outcome::Done(Counts::ONE_PASSED)), ("b", Outcome::NotRun("no libpmem".into()))];
+        assert_eq!(together(outcomes(), false), Outcome::Done(Counts { passed: 1, failed: 0, skipped: 1 }));
+        let under_ci = together(outcomes(), true);
+        assert_eq!(under_ci.counts(true), Counts { passed: 1, failed: 1, skipped: 0 });
+        assert!(matches!(under_ci, Outcome::Failed(_, said) if said == "b: not run: no libpmem"));
+        assert!(matches!(together(outcomes().split_off(1), false), Outcome::NotRun(_)));
     }
 }

@@ -6,6 +6,10 @@ use std::time::Instant;
 use crate::counts::Counts;
 use crate::workspace::Workspace;
 
+/// The exit code of a program of the tree that could not do all it was asked for, because something outside the tree
+/// is missing, and has said what. It is the one that Automake's test driver takes for a test that was skipped.
+pub(crate) const NOT_RUN: i32 = 77;
+
 /// A set of steps that is asked for by one command (`docs/src/lanes.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -57,11 +61,15 @@ impl Outcome {
         Outcome::of_output(command, |_| Counts::default())
     }
 
-    /// Runs a command whose standard output tells how many tests it ran; to have run none is a failure.
+    /// Runs a command whose standard output tells how many tests it ran; to have run none, or to have left all of them
+    /// out, is a failure.
     pub(crate) fn of_tests(command: &mut Command, count: fn(&str) -> Counts) -> Outcome {
-        let none = |text: &str| if count(text).total() == 0 { Counts::ONE_FAILED } else { count(text) };
-        match Outcome::of_output(command, none) {
-            Outcome::Failed(counts, said) if counts == Counts::ONE_FAILED => {
+        let at_least_one = |text: &str| match count(text) {
+            counts if counts.passed == 0 => Counts { failed: counts.failed.max(1), ..counts },
+            counts => counts,
+        };
+        match Outcome::of_output(command, at_least_one) {
+            Outcome::Failed(counts, said) if counts.passed == 0 => {
                 Outcome::Failed(counts, format!("{said}\nno test passed"))
             }
             other => other,
@@ -78,9 +86,12 @@ impl Outcome {
         }
     }
 
-    /// Runs a command whose output is what the user asked for.
+    /// Runs a command whose output is what the user asked for. By [`NOT_RUN`] it tells that something was left out.
     pub(crate) fn of_shown(command: &mut Command) -> Outcome {
         match command.status() {
+            Ok(status) if status.code() == Some(NOT_RUN) => {
+                Outcome::NotRun("something is missing for all of it or for a part; see above".into())
+            }
             Ok(status) => Outcome::of_exit(status.success(), Counts::default(), || status.to_string()),
             Err(error) => Outcome::Failed(Counts::ONE_FAILED, format!("{command:?} does not start: {error}")),
         }
@@ -187,6 +198,24 @@ mod tests {
         let outcome = Outcome::of_tests(&mut Command::new("true"), Counts::of_cargo_test);
         assert!(matches!(outcome, Outcome::Failed(Counts::ONE_FAILED, _)), "{outcome:?}");
         assert_eq!(Outcome::of_command(&mut Command::new("true")), Outcome::Done(Counts::ONE_PASSED));
+    }
+
+    #[test]
+    fn to_have_left_every_test_out_is_a_failure() {
+        let mut command = Command::new("echo");
+        command.arg("test result: ok. 0 passed; 0 failed; 3 ignored");
+        let outcome = Outcome::of_tests(&mut command, Counts::of_cargo_test);
+        let Outcome::Failed(counts, output) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(counts, Counts { passed: 0, failed: 1, skipped: 3 });
+        assert!(output.contains("no test passed"), "{output}");
+    }
+
+    #[test]
+    fn a_program_that_says_so_was_not_run() {
+        let shown = |code: i32| Outcome::of_shown(Command::new("sh").args(["-c", &format!("exit {code}")]));
+        assert!(matches!(shown(NOT_RUN), Outcome::NotRun(_)));
+        assert!(matches!(shown(1), Outcome::Failed(Counts::ONE_FAILED, _)));
+        assert_eq!(shown(0), Outcome::Done(Counts::ONE_PASSED));
     }
 
     #[test]

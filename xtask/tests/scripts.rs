@@ -62,11 +62,97 @@ fn a_command_line_calls_for_its_lanes() {
     assert_eq!(lanes("test --deep chroot --budget 40m"), "deep deep-chroot\n");
 }
 
+/// Runs `run` itself with a cache of its own, which tells whether anything was begun.
+fn run(words: &[&str], cache: &Path) -> Output {
+    let mut command = Command::new(root().join("run"));
+    command.args(words).env_clear().env("REMANENT_CACHE", cache).stdin(Stdio::null()).output().unwrap()
+}
+
 #[test]
-fn help_is_given_and_an_unknown_command_is_wrong_usage() {
-    let run = |word: &str| Command::new(root().join("run")).arg(word).env_clear().output().unwrap();
-    assert!(stdout(&run("help")).starts_with("usage: ./run"));
-    assert_eq!(run("no-such-command").status.code(), Some(2));
+fn what_makes_no_sense_is_refused_with_the_usage_before_anything_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let help = run(&["help"], &cache);
+    assert!(help.status.success() && stdout(&help).starts_with("usage: ./run"));
+    for words in [
+        &["no-such-command"][..],
+        &["test", "--fsat"],
+        &["test", "--help"],
+        &["test", "--fast", "--dax"],
+        &["test --fast"],
+        &["tidy", "all"],
+        &["test", "--deep", "crash", "--budget"],
+        &["test", "--deep", "crash", "--budget", "long"],
+        &["test", "--deep", "--budget", "40m"],
+    ] {
+        let refused = run(words, &cache);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).starts_with("usage: ./run"), "{words:?}");
+        assert!(!cache.exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn what_makes_sense_is_let_through() {
+    for words in [
+        "test",
+        "test --fast",
+        "test --dax",
+        "test --deep",
+        "test --deep peers-build",
+        "test --deep crash --budget 40m",
+    ] {
+        assert!(with_run(&format!("is_usage {words}")).status.success(), "{words}");
+    }
+}
+
+/// `find_rust` fails as where there is no toolchain; to call for an installation would end with another code.
+#[test]
+fn to_tidy_up_installs_nothing() {
+    let tidy = |functions: &str| {
+        with_run(&format!("install_packages() {{ exit 9; }}; install_rust() {{ exit 9; }}; {functions}; find_for_tidy"))
+    };
+    let output = tidy("probe() { true; }; find_rust() { false; }");
+    assert_eq!(output.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Rust"));
+    let output = tidy("probe() { false; }");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("gcc"));
+}
+
+#[test]
+fn to_tidy_up_names_the_environment_in_use_and_makes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let named =
+        |line: &str| stdout(&with_run(&format!("cache='{}'; {line}; echo $REMANENT_VENV", folder.path().display())));
+    let tidied = named("probe() { true; }; find_rust() { true; }; find_python() { echo /bin/true; }; find_for_tidy");
+    assert!(tidied.contains("/venv-"), "{tidied:?}");
+    assert_eq!(tidied, named("name_venv /bin/true"), "the one that a lane would make");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// The tools of Debian's toolchain, where a stand-in for dpkg-query says what is installed.
+#[test]
+fn only_the_missing_tools_of_debians_own_toolchain_are_installed() {
+    let tools = |cargo: &str, there: &str| {
+        let dpkg = r#"dpkg-query() { [[ $2 == *Status* ]] && echo installed rustc-web || echo 1.91.0-1; }"#;
+        let probe = format!("probe() {{ [[ ' {there} ' == *\" $1 \"* ]]; }}");
+        stdout(&with_run(&format!("type() {{ echo {cargo}; }}; {dpkg}; {probe}; rust_tools")))
+    };
+    assert_eq!(tools("/usr/bin/cargo", "cargo-fmt"), "rust-web-clippy=1.91.0-1\n");
+    assert_eq!(tools("/usr/bin/cargo", ""), "rustfmt-web=1.91.0-1\nrust-web-clippy=1.91.0-1\n");
+    assert_eq!(tools("/usr/bin/cargo", "cargo-fmt cargo-clippy"), "");
+    assert_eq!(tools("/opt/rust/bin/cargo", ""), "");
+}
+
+#[test]
+fn packages_in_the_way_of_debians_newer_rust_are_named_and_left() {
+    for package in ["rustc", "cargo", "rustfmt", "rust-clippy", "rustup"] {
+        let dpkg = format!("dpkg-query() {{ [[ \" $* \" == *' {package} '* ]] && echo installed {package}; }}");
+        let output = with_run(&format!("{dpkg}; find_root() {{ exit 9; }}; install_rust"));
+        assert_eq!(output.status.code(), Some(4), "{package}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("apt-get remove {package})")), "{package}");
+    }
 }
 
 /// Runs `.ci/run` over a `run` that only prints, one case for each lane.

@@ -1,18 +1,19 @@
 //! What this machine offers to pools, how durable a path is and why, and what would make it better.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use pmem::{CopyKernel, Durability, Granularity, Mapped, MemoryRegion, PlanOrigin, Platform, Probe};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 use crate::output::Report;
 use crate::units::{self, Fields};
 
 const HELP: &str = "\
 In a directory a small file is made to find out what a pool there would get; it loses its name at once and is gone \
-when the answer is printed. A file or a device is only opened for reading.
+when the answer is printed. A file or a device is only opened for reading. A path that cannot be looked at is reported \
+beside the others; the exit code is 1 then.
 
 Examples:
   remanent doctor
@@ -27,19 +28,26 @@ pub(crate) struct Arguments {
     paths: Vec<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Report, Failure> {
+/// A path, and what was found there or why nothing could be.
+struct Look<'a> {
+    path: &'a Path,
+    found: Result<Probe, Failure>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Report {
     let media = Mapped::new();
-    let probes = arguments.paths.iter().map(|path| media.probe(path)).collect::<pmem::Result<Vec<_>>>()?;
+    let look = |path| Look { path, found: media.probe(path).map_err(Failure::from) };
+    let looks: Vec<Look<'_>> = arguments.paths.iter().map(PathBuf::as_path).map(look).collect();
     let platform = Platform::detect();
-    let advice = advice(&platform, &probes);
+    let advice = advice(&platform, looks.iter().filter_map(|look| look.found.as_ref().ok()));
     let result = json!({
         "machine": machine_json(&platform),
-        "paths": probes.iter().map(probe_json).collect::<Vec<_>>(),
+        "paths": looks.iter().map(look_json).collect::<Vec<_>>(),
         "advice": advice,
     });
     let mut text = machine_text(&platform);
-    for probe in &probes {
-        text += &format!("\n{}", probe_text(probe));
+    for look in &looks {
+        text += &format!("\n{}", look_text(look));
     }
     if !advice.is_empty() {
         text += "\nWhat would make it better\n";
@@ -47,7 +55,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report, Failure> {
     for line in &advice {
         text += &format!("  - {line}\n");
     }
-    Ok(Report::answer(result, text))
+    let exit = if looks.iter().all(|look| look.found.is_ok()) { 0 } else { FAILED };
+    Report { exit, ..Report::answer(result, text) }
 }
 
 fn machine_text(platform: &Platform) -> String {
@@ -182,6 +191,29 @@ fn machine_json(platform: &Platform) -> Value {
     })
 }
 
+fn look_text(look: &Look<'_>) -> String {
+    match &look.found {
+        Ok(probe) => probe_text(probe),
+        Err(failure) => failure_text(look.path, failure),
+    }
+}
+
+fn failure_text(path: &Path, failure: &Failure) -> String {
+    let mut fields = Fields::default();
+    fields.add("path", units::path(path)).add("error", format!("{}: {}", failure.code(), failure.message()));
+    if let Some(hint) = failure.hint() {
+        fields.add("hint", hint);
+    }
+    fields.to_text()
+}
+
+fn look_json(look: &Look<'_>) -> Value {
+    match &look.found {
+        Ok(probe) => probe_json(probe),
+        Err(failure) => json!({ "path": units::path(look.path), "error": failure.to_json() }),
+    }
+}
+
 fn probe_text(probe: &Probe) -> String {
     let backing = &probe.backing;
     let mut fields = Fields::default();
@@ -210,8 +242,8 @@ fn probe_json(probe: &Probe) -> Value {
 }
 
 /// What the user could change, most important first.
-fn advice(platform: &Platform, probes: &[Probe]) -> Vec<String> {
-    let mut advice: Vec<String> = probes.iter().filter_map(|probe| advice_on_path(platform, probe)).collect();
+fn advice<'a>(platform: &Platform, probes: impl Iterator<Item = &'a Probe>) -> Vec<String> {
+    let mut advice: Vec<String> = probes.filter_map(|probe| advice_on_path(platform, probe)).collect();
     for region in platform.regions.iter().filter(|region| region.bad_ranges > 0) {
         advice.push(format!("{} lists bad blocks: see `ndctl list -M`, and replace the module", region.name));
     }

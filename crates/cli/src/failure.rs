@@ -3,22 +3,23 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use pmem::{Error, ErrorCode};
+use pmem::ErrorCode;
 use serde_json::{Value, json};
+use store::Error;
 
 /// The page of the book that says of every code what the user can do; hints are taken from it, so there is one text.
 const ERRORS: &str = include_str!("../../../docs/src/errors.md");
 
 /// Exit codes; `remanent --help` and the book list them.
 pub(crate) const DAMAGE_FOUND: u8 = 3;
-const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_CONFIRMED: u8 = 4;
 
 /// Why a command did not do what it was asked for.
 pub(crate) enum Failure {
-    /// The core refused or could not.
-    Core(Error),
+    /// A product, or the core under it, refused or could not.
+    Refused(Error),
     /// The arguments fit the grammar, but not each other or the world.
     Usage(String),
     /// The user said no, or nobody was there to ask.
@@ -27,43 +28,49 @@ pub(crate) enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::Core(error)
+        Failure::Refused(error)
+    }
+}
+
+impl From<pmem::Error> for Failure {
+    fn from(error: pmem::Error) -> Failure {
+        Failure::Refused(error.into())
     }
 }
 
 impl Failure {
     /// An operating-system error that the command itself has met.
     pub(crate) fn io(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
-        Failure::Core(Error::Io { operation, path: path.to_owned(), source })
+        Failure::from(pmem::Error::Io { operation, path: path.to_owned(), source })
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Core(_) => FAILED,
+            Failure::Refused(_) => FAILED,
             Failure::Usage(_) => USAGE,
             Failure::NotConfirmed(_) => NOT_CONFIRMED,
         })
     }
 
     /// The stable name.
-    fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
-            Failure::Core(error) => error.code().name(),
+            Failure::Refused(error) => error.code().name(),
             Failure::Usage(_) => "usage",
             Failure::NotConfirmed(_) => "not-confirmed",
         }
     }
 
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         match self {
-            Failure::Core(error) => error.to_string(),
+            Failure::Refused(error) => error.to_string(),
             Failure::Usage(message) | Failure::NotConfirmed(message) => message.clone(),
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Failure::Core(error) => hint(error.code()),
+            Failure::Refused(error) => hint(error.code()),
             Failure::Usage(_) => Some("`remanent --help` and the help of each command have examples".to_owned()),
             Failure::NotConfirmed(_) => None,
         }
@@ -78,10 +85,17 @@ impl Failure {
     /// The `error` of the envelope. The number of an error that only the command line knows is 0.
     pub(crate) fn to_json(&self) -> Value {
         let (number, path) = match self {
-            Failure::Core(error) => (error.code() as u16, error.path().map(|path| path.display().to_string())),
+            Failure::Refused(error) => (error.code() as u16, path_of(error).map(|path| path.display().to_string())),
             Failure::Usage(_) | Failure::NotConfirmed(_) => (0, None),
         };
         json!({ "code": self.code(), "number": number, "message": self.message(), "path": path, "hint": self.hint() })
+    }
+}
+
+fn path_of(error: &Error) -> Option<&Path> {
+    match error {
+        Error::Pool(error) => error.path(),
+        _ => None,
     }
 }
 

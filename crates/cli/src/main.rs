@@ -44,7 +44,7 @@ fn run(cli: Cli) -> Result<Report, Failure> {
     let progress = if cli.json || cli.quiet { Progress::Hidden } else { Progress::OnTerminal };
     match cli.command {
         Command::Pool(group) => pool::run(group, progress, cli.json),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Doctor(arguments) => Ok(doctor::run(&arguments)),
         Command::Completions(arguments) => Ok(manual::completions(&arguments)),
         Command::Man(arguments) => manual::man(&arguments),
     }

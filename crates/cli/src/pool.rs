@@ -3,18 +3,17 @@
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-use pmem::{
-    CheckReport, Error, Finding, Layout, Mapped, Offset, OpenMode, PartOptions, Pool, PoolInfo, Removal, Severity,
-    Touch,
-};
+use clap::{Args, Subcommand, ValueEnum};
+use pmem::{Error, Layout, Mapped, Offset, OpenMode, PartOptions, Pool, PoolInfo, Removal, Touch};
 use serde_json::{Value, json};
 
-use crate::failure::{DAMAGE_FOUND, Failure};
+use crate::failure::Failure;
 use crate::output::{Report, complain};
 use crate::progress::Progress;
 use crate::units::{self, Size};
 
+mod check;
+mod payloads;
 mod show;
 
 const GROUP_HELP: &str = "\
@@ -25,13 +24,14 @@ Examples:
 
 const CREATE_HELP: &str = "\
 The file is allocated in full, so that no later write can meet a full disk; nothing that exists is replaced. Sizes are \
-rounded up to 4 KiB. A pool belongs to the product that is named by its layout; `raw` is for programs that use the core \
-itself.
+rounded up to 4 KiB. A pool belongs to the product that is named by its layout: `store` holds named objects, as the \
+Python package keeps them; `raw` is for programs that use the core itself.
 
 Examples:
   remanent pool create /mnt/pmem0/a --size 1GiB
   remanent pool create /mnt/pmem0/a --size 64GiB --stripe /mnt/pmem1/a --chunk 16MiB
-  remanent pool create /dev/shm/a --size 512MiB --prefault";
+  remanent pool create /dev/shm/a --size 1.5GiB --prefault
+  remanent pool create /mnt/pmem0/a --size 1GiB --layout raw --layout-version 3";
 
 const INFO_HELP: &str = "\
 Reads beside a writer without disturbing it.
@@ -50,8 +50,8 @@ Examples:
 
 const CHECK_HELP: &str = "\
 Looks at both copies of every superblock and of the root cell, replays the log, compares all extents, reads every byte \
-in use, and looks for what interrupted work has left beside the pool. It never changes anything, and may run beside a \
-writer. A finding is one of:
+in use, and looks for what interrupted work has left beside the pool. In a pool of the layout `store` every object that \
+has a checksum is compared with it. It never changes anything, and may run beside a writer. A finding is one of:
   note        worth knowing; nothing is wrong
   repairable  something is wrong and nothing is lost
   damage      something is lost, or the pool cannot be opened; the exit code is 3
@@ -119,7 +119,7 @@ pub(crate) struct PathArguments {
 /// How a part is laid out.
 #[derive(Args)]
 struct PartArguments {
-    /// Bytes of each file: 4096, 512KiB, 1GiB, 1GB
+    /// Bytes of each file: 4096, 512KiB, 1.5GiB, 1GB, 1G
     #[arg(long, allow_hyphen_values = true, value_parser = Size::parse)]
     size: Size,
 
@@ -145,13 +145,35 @@ pub(crate) struct CreateArguments {
     #[command(flatten)]
     part: PartArguments,
 
-    /// The product that the pool belongs to, 1 to 32 bytes
-    #[arg(long, value_name = "NAME", default_value = "raw")]
-    layout: String,
+    /// The product that the pool belongs to
+    #[arg(long, value_enum, default_value_t = KnownLayout::Store)]
+    layout: KnownLayout,
 
-    /// The version of the product's format
+    /// The version of a program's own format; only with `--layout raw`
     #[arg(long, value_name = "N", default_value_t = 1)]
     layout_version: u32,
+}
+
+/// The layouts that a pool can be made with. Any other name would make one that nothing opens.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KnownLayout {
+    /// Named objects: what the Python package and the store open
+    Store,
+    /// A program that uses the core itself
+    Raw,
+}
+
+impl KnownLayout {
+    fn layout(self, version: u32) -> Result<Layout, Failure> {
+        match self {
+            KnownLayout::Raw => Ok(Layout { name: "raw", version }),
+            KnownLayout::Store if version == store::LAYOUT.version => Ok(store::LAYOUT),
+            KnownLayout::Store => Err(Failure::Usage(format!(
+                "the layout store has version {} here; --layout-version goes with --layout raw",
+                store::LAYOUT.version
+            ))),
+        }
+    }
 }
 
 /// What `ls` is told.
@@ -209,7 +231,7 @@ pub(crate) fn run(group: Group, progress: Progress, json: bool) -> Result<Report
         Group::Create(arguments) => create(arguments, progress),
         Group::Info(arguments) => info(&arguments.path),
         Group::Ls(arguments) => ls(&arguments),
-        Group::Check(arguments) => check(&arguments.path, progress),
+        Group::Check(arguments) => check::run(&arguments.path, progress),
         Group::Grow(arguments) => grow(&arguments, progress),
         Group::Rm(arguments) => rm(&arguments, json),
         Group::Compact(arguments) => compact(&arguments.path),
@@ -246,8 +268,7 @@ impl PartArguments {
 
 fn create(arguments: CreateArguments, progress: Progress) -> Result<Report, Failure> {
     let options = arguments.part.options();
-    // The core takes names that live as long as the program, as products have them.
-    let layout = Layout { name: arguments.layout.leak(), version: arguments.layout_version };
+    let layout = arguments.layout.layout(arguments.layout_version)?;
     let spinner = progress.spinner(format!("allocating {}", units::size(options.file_bytes)));
     let pool = Pool::create(Mapped::new(), &arguments.path, layout, &options);
     spinner.finish_and_clear();
@@ -280,70 +301,6 @@ fn ls(arguments: &LsArguments) -> Result<Report, Failure> {
         "names": regions.iter().map(show::region_json).collect::<Vec<_>>(),
     });
     Ok(Report::answer(result, show::regions_text(&regions)))
-}
-
-fn check(path: &Path, progress: Progress) -> Result<Report, Failure> {
-    let bar = progress.bytes("reading".to_owned(), 0);
-    let report = pmem::check(&Mapped::new(), path, |now| {
-        bar.set_length(now.total_bytes);
-        bar.set_position(now.done_bytes);
-    });
-    bar.finish_and_clear();
-    let report = report?;
-    let exit = if report.worst() == Some(Severity::Damage) { DAMAGE_FOUND } else { 0 };
-    Ok(Report { exit, ..Report::answer(check_json(path, &report), check_text(path, &report)) })
-}
-
-fn verdict(report: &CheckReport) -> &'static str {
-    match report.worst() {
-        Some(Severity::Damage) => "damaged",
-        Some(Severity::Repairable) => "repairable",
-        _ => "sound",
-    }
-}
-
-fn check_text(path: &Path, report: &CheckReport) -> String {
-    let place = |finding: &Finding| match finding.offset_bytes {
-        Some(offset_bytes) => format!("{} at byte {offset_bytes}", finding.path.display()),
-        None => finding.path.display().to_string(),
-    };
-    let mut text = String::new();
-    for finding in &report.findings {
-        text += &format!("{:10}  {}: {}\n", finding.severity.as_str(), place(finding), finding.message);
-    }
-    let names = report.names.map_or("names unknown".to_owned(), |names| units::count(names, "name"));
-    text + &format!(
-        "{}: {} ({}, {names}, {} read)\n",
-        path.display(),
-        verdict(report),
-        units::count(report.files.len(), "file"),
-        units::size(report.read_bytes)
-    )
-}
-
-fn check_json(path: &Path, report: &CheckReport) -> Value {
-    let finding = |finding: &Finding| {
-        json!({
-            "severity": finding.severity.as_str(),
-            "path": units::path(&finding.path),
-            "offset_bytes": finding.offset_bytes,
-            "error": finding.error.map(pmem::ErrorCode::name),
-            "message": finding.message,
-        })
-    };
-    json!({
-        "path": units::path(path),
-        "verdict": verdict(report),
-        "set": report.set.to_string(),
-        "layout": { "name": report.layout.0, "version": report.layout.1 },
-        "files": report.files.iter().map(|file| units::path(file)).collect::<Vec<_>>(),
-        "is_clean": report.is_clean,
-        "has_writer": report.has_writer,
-        "generation": report.generation,
-        "names": report.names,
-        "read_bytes": report.read_bytes,
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
-    })
 }
 
 fn grow(arguments: &GrowArguments, progress: Progress) -> Result<Report, Failure> {

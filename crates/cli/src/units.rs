@@ -7,39 +7,30 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-const SUFFIXES: [(&str, u64); 14] = [
-    ("", 1),
-    ("b", 1),
-    ("k", 1 << 10),
-    ("kib", 1 << 10),
-    ("kb", 1000),
-    ("m", 1 << 20),
-    ("mib", 1 << 20),
-    ("mb", 1_000_000),
-    ("g", 1 << 30),
-    ("gib", 1 << 30),
-    ("gb", 1_000_000_000),
-    ("t", 1 << 40),
-    ("tib", 1 << 40),
-    ("tb", 1_000_000_000_000),
-];
+/// The letters of the powers of 1000 and of 1024, from the first on.
+const POWERS: &str = "kmgtp";
 
 impl Size {
-    /// Reads `4096`, `512KiB`, `1GiB`, `1GB`; capitals do not matter, and a bare letter means what it does to
-    /// truncate(1): a power of 1024.
+    /// Reads `4096`, `512KiB`, `1.5GiB`, `1GB`, `1G`; capitals and a space before the unit do not matter, and a bare
+    /// letter means what it does to truncate(1): a power of 1024. The Python package reads the same.
     pub(crate) fn parse(text: &str) -> Result<Size, String> {
         let trimmed = text.trim();
         if trimmed.starts_with('-') {
             return Err("a size cannot be negative".to_owned());
         }
-        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, suffix) = trimmed.split_at(digits);
-        let suffix = suffix.trim_start().to_ascii_lowercase();
-        let unit = SUFFIXES.iter().find(|(name, _)| *name == suffix).map(|(_, bytes)| *bytes);
-        let (false, Some(unit)) = (number.is_empty(), unit) else {
-            return Err("a size is a whole number, alone or with KiB, MiB, GiB, TiB, kB, MB, GB or TB".to_owned());
+        let is_part = |c: char| c.is_ascii_digit() || c == '.';
+        let (number, suffix) = trimmed.split_at(trimmed.len() - trimmed.trim_start_matches(is_part).len());
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        // Of a byte there are no fractions.
+        let unit = unit_bytes(suffix).filter(|&unit| unit > 1 || !number.contains('.'));
+        let (true, Some(unit)) = (is_number(whole) && is_number(fraction), unit) else {
+            return Err("a size is a number, alone or with KiB, MiB, GiB, TiB, PiB, kB, MB, GB, TB, PB, K, M, G, T \
+                        or P; only with one of these it may have a fraction, as in 1.5GiB"
+                .to_owned());
         };
-        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        let whole_bytes = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(unit));
+        let bytes = whole_bytes.and_then(|whole| whole.checked_add(fraction_of(fraction, unit)));
         bytes.map(Size).ok_or_else(|| "no file can be larger than 16 EiB".to_owned())
     }
 
@@ -47,6 +38,26 @@ impl Size {
     pub(crate) fn in_pages(self) -> u64 {
         self.0.checked_next_multiple_of(4096).unwrap_or(u64::MAX)
     }
+}
+
+fn unit_bytes(suffix: &str) -> Option<u64> {
+    let suffix = suffix.trim_start().to_ascii_lowercase();
+    let Some(power) = POWERS.find(suffix.chars().next().unwrap_or('b')) else {
+        return matches!(&*suffix, "" | "b").then_some(1);
+    };
+    let base: u64 = match &suffix[1..] {
+        "" | "ib" => 1024,
+        "b" => 1000,
+        _ => return None,
+    };
+    Some(base.pow(power as u32 + 1))
+}
+
+/// The part behind the point, rounded down to bytes. Digits beyond the 19th are less than a byte of any unit.
+fn fraction_of(digits: &str, unit: u64) -> u64 {
+    let digits = &digits[..digits.len().min(19)];
+    let part: u128 = digits.parse().expect("some digits");
+    (part * u128::from(unit) / 10u128.pow(digits.len() as u32)) as u64
 }
 
 /// A number of bytes for people: exact if it is a round one, else with one decimal.
@@ -123,6 +134,11 @@ mod tests {
             ("1GB", 1_000_000_000),
             ("1g", 1 << 30),
             ("7b", 7),
+            ("1.5GiB", 3 << 29),
+            (" 1.5 kib ", 1536),
+            ("0.1MB", 100_000),
+            ("1.00000000000000000000000000009K", 1024),
+            ("2P", 2 << 50),
             ("16777215TiB", 16_777_215 << 40),
             ("0", 0),
         ] {
@@ -135,12 +151,21 @@ mod tests {
         for (text, why) in [
             ("-1", "negative"),
             ("-5GiB", "negative"),
-            ("", "whole number"),
-            ("GiB", "whole number"),
-            ("1.5GiB", "whole number"),
-            ("1e9", "whole number"),
-            ("1 GiB x", "whole number"),
-            ("0x10", "whole number"),
+            ("", "is a number"),
+            ("GiB", "is a number"),
+            ("1.5", "is a number"),
+            ("1.5B", "is a number"),
+            ("1.GiB", "is a number"),
+            (".5GiB", "is a number"),
+            ("1.5.1GiB", "is a number"),
+            ("1,5GiB", "is a number"),
+            ("1e9", "is a number"),
+            ("1 GiB x", "is a number"),
+            ("1Gi", "is a number"),
+            ("1\u{e9}", "is a number"),
+            ("1k\u{e9}", "is a number"),
+            ("0x10", "is a number"),
+            ("16384P", "16 EiB"),
             ("16777216TiB", "16 EiB"),
             ("99999999999999999999", "16 EiB"),
         ] {

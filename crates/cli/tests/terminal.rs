@@ -45,7 +45,7 @@ fn work_shows_progress_and_leaves_no_bar_behind() -> Result<(), Failed> {
     let last = printed.lines().last().ok_or("it prints nothing")?;
     assert!(last.contains("created a: 64 MiB in 1 file, "), "{printed}");
     let (exit, printed) = at_terminal(place.path(), &["pool", "check", "a", "--quiet"], "")?;
-    assert_eq!((exit, printed.trim_end()), (0, "a: sound (1 file, 0 names, 64 KiB read)"));
+    assert_eq!((exit, printed.trim_end()), (0, "a: sound (1 file, 0 names, 64 KiB read, 0 checksums compared)"));
     Ok(())
 }
 

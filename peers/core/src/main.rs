@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use remanent_pmem::{Granularity, Layout, Mapped, PartOptions, Pool};
+use remanent_pmem::{Layout, Mapped, PartOptions, Pool};
 use scratch::Scratch;
 
 mod names;
@@ -26,6 +26,9 @@ mod stripe;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
+/// The exit code by which `./run bench` is told that something is missing here, and that this is no failure.
+const NOT_RUN: u8 = 77;
+
 const LAYOUT: Layout = Layout { name: "bench", version: 1 };
 
 fn main() -> ExitCode {
@@ -34,7 +37,11 @@ fn main() -> ExitCode {
     let disk = arguments.next().or_else(|| Some(std::env::current_exe().ok()?.parent()?.to_owned()));
     let disk = disk.unwrap_or_else(std::env::temp_dir);
     match run(&Scratch::new(&memory), &Scratch::new(&disk), &mut io::stdout().lock()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(missing)) => {
+            let _ = writeln!(io::stderr(), "peers-core: the seam was not run: {missing}");
+            ExitCode::from(NOT_RUN)
+        }
         Err(error) => {
             // Standard error may be the same closed pipe; then nobody is there to be told.
             let _ = writeln!(io::stderr(), "peers-core: {error}");
@@ -43,18 +50,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(memory: &Scratch, disk: &Scratch, out: &mut dyn Write) -> Result {
+/// Runs what can be run; what is missing for the rest.
+fn run(
+    memory: &Scratch,
+    disk: &Scratch,
+    out: &mut dyn Write,
+) -> std::result::Result<Option<String>, Box<dyn std::error::Error>> {
     let path = memory.file("names")?;
     let pool = Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(64 << 20))?;
     names::fill(&pool)?;
     let backing = pool.info().backing;
     print::place(out, &path, &backing)?;
-    if backing.granularity == Granularity::CacheLine {
+    let missing = seam::missing(&pool);
+    if missing.is_none() {
         seam::run(&pool, out)?;
     }
     pool.close()?;
     names::open(&path, print::provenance(&backing), out)?;
     prefault::run(memory, out)?;
     prefault::run(disk, out)?;
-    stripe::run(memory, out)
+    stripe::run(memory, out)?;
+    Ok(missing)
 }

@@ -30,6 +30,9 @@ const SETTINGS: [(&str, &[(&str, &str)]); 4] = [
 
 const SETTING: &str = "REMANENT_PEER_SETTING";
 
+/// The exit code by which `./run bench` is told that something is missing here, and that this is no failure.
+const NOT_RUN: u8 = 77;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let directory = arguments.next().map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
@@ -48,8 +51,16 @@ fn run_all(directory: &Path, rounds: usize) -> ExitCode {
         child.envs(variables.iter().copied());
         match child.status() {
             Ok(status) if status.success() => {}
-            Ok(status) => eprintln!("not run: {setting}: {status}"),
-            Err(error) => eprintln!("not run: {setting}: {error}"),
+            // It has said why, and the other settings would say the same.
+            Ok(status) if status.code() == Some(NOT_RUN.into()) => return ExitCode::from(NOT_RUN),
+            Ok(status) => {
+                eprintln!("{setting}: {status}");
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("{setting} does not start: {error}");
+                return ExitCode::FAILURE;
+            }
         }
     }
     ExitCode::SUCCESS
@@ -59,8 +70,8 @@ fn run_setting(setting: &str, directory: &Path, rounds: usize) -> ExitCode {
     let peer = match libpmem::Libpmem::load() {
         Ok(peer) => peer,
         Err(error) => {
-            eprintln!("{error}; install libpmem1");
-            return ExitCode::FAILURE;
+            eprintln!("not run: {error}; install libpmem1");
+            return ExitCode::from(NOT_RUN);
         }
     };
     let fixture = fixture::Fixture::new(directory);

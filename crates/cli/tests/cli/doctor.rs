@@ -70,11 +70,28 @@ fn a_copy_choice_that_is_not_available_is_said() {
     assert!(ran.stdout.contains("by REMANENT_COPY\n"), "{}", ran.stdout);
 }
 
+/// One path that is wrong does not hide what is known of the others.
 #[test]
-fn what_cannot_be_looked_at_is_an_error() {
+fn what_cannot_be_looked_at_is_told_beside_the_rest() {
     let place = Place::new();
     std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
-    place.refused(&["doctor", ".", "missing"], ErrorCode::NotFound);
-    place.refused(&["doctor", "link"], ErrorCode::Symlink);
-    place.refused(&["doctor", "/dev/null"], ErrorCode::NotAFile);
+    let paths = [("missing", ErrorCode::NotFound), ("link", ErrorCode::Symlink), ("/dev/null", ErrorCode::NotAFile)];
+    let before = place.snapshot();
+    let ran = place.run(&["doctor", ".", "missing", "link", "/dev/null"]);
+    assert_eq!((ran.exit, &*ran.stderr), (1, ""));
+    assert!(ran.stdout.contains("\nmachine ") || ran.stdout.starts_with("machine "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\nMAP_SYNC     "), "{}", ran.stdout);
+    for (path, code) in paths {
+        let told = format!("\npath   {path}\nerror  {}: ", code.name());
+        assert!(ran.stdout.contains(&told), "{told:?} is not in\n{}", ran.stdout);
+    }
+    let ran = place.run(&["--json", "doctor", ".", "missing", "link", "/dev/null"]);
+    assert_eq!(ran.exit, 1);
+    let doctor = ran.result("remanent.doctor/1");
+    assert!(doctor["paths"][0]["durability"].is_string() && doctor["paths"][0]["error"].is_null(), "{doctor}");
+    for (index, (path, code)) in paths.into_iter().enumerate() {
+        let told = &doctor["paths"][index + 1];
+        assert_eq!((&told["path"], &told["error"]["code"]), (&path.into(), &code.name().into()), "{told}");
+    }
+    assert_eq!(place.snapshot(), before);
 }

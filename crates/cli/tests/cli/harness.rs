@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{ErrorCode, Layout, Mapped, OpenMode, Pool, RedoBatch, RegionSpec};
 use serde_json::Value;
+use store::{Checksums, Object, PersistOptions, Store};
 use tempfile::TempDir;
 
 /// What the tests' pools are made for.
@@ -101,13 +102,27 @@ impl Place {
 
     /// A pool with the names `a` (100 bytes) and `run/b` (3 MiB), closed in order.
     pub(crate) fn pool_with_names(&self, name: &str) {
-        self.done(&["pool", "create", name, "--size", "8MiB"]);
+        self.done(&["pool", "create", name, "--size", "8MiB", "--layout", LAYOUT.name]);
         let _starting = starting();
         let pool = Pool::open(Mapped::new(), &self.path(name), Some(LAYOUT), OpenMode::Writer).unwrap();
         for (name, kind, len_bytes) in [("a", 1, 100), ("run/b", 2, 3 << 20)] {
             put(&pool, name, kind, len_bytes);
         }
         pool.close().unwrap();
+    }
+
+    /// A store with objects of 300,000 bytes each: `a` and `run/b` with checksums, `c` without. Closed in order.
+    pub(crate) fn store_with_objects(&self, name: &str) {
+        self.done(&["pool", "create", name, "--size", "16MiB"]);
+        let _starting = starting();
+        let store = Store::open(Mapped::new(), &self.path(name), OpenMode::Writer).unwrap();
+        for (name, value, checksums) in
+            [("a", 1, Checksums::Crc32c), ("run/b", 2, Checksums::Crc32c), ("c", 3, Checksums::Off)]
+        {
+            let options = PersistOptions { checksums, ..PersistOptions::default() };
+            store.persist(&[(name, Object::bytes(&[value; 300_000]))], &options).unwrap();
+        }
+        store.close().unwrap();
     }
 
     /// A writer in this process, which keeps the command out.

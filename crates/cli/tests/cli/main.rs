@@ -8,3 +8,4 @@ mod manual;
 mod media;
 mod output;
 mod pool;
+mod store;

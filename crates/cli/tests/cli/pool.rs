@@ -15,11 +15,16 @@ fn a_pool_is_made_examined_grown_and_removed() {
     assert_eq!(grown.stdout, "grew a from 4 MiB to 12 MiB: a.1\n");
     let info = place.done(&["pool", "info", "a"]).stdout;
     for line in
-        ["layout       raw version 1\n", "state        clean\n", "names        0\n", "part 1       8 MiB  a.1\n"]
+        ["layout       store version 1\n", "state        clean\n", "names        0\n", "part 1       8 MiB  a.1\n"]
     {
         assert!(info.contains(line), "{line:?} is not in\n{info}");
     }
-    assert!(place.done(&["pool", "check", "a"]).stdout.ends_with("a: sound (2 files, 0 names, 64 KiB read)\n"));
+    assert!(
+        place
+            .done(&["pool", "check", "a"])
+            .stdout
+            .ends_with("a: sound (2 files, 0 names, 64 KiB read, 0 checksums compared)\n")
+    );
     let removed = place.done(&["pool", "rm", "a", "--yes"]);
     assert_eq!(removed.stdout, "removed a\nremoved a.1\n");
     assert_eq!(place.snapshot(), []);
@@ -29,11 +34,11 @@ fn a_pool_is_made_examined_grown_and_removed() {
 fn json_says_the_same_in_exact_bytes() {
     let place = Place::new();
     let made =
-        place.done(&["--json", "pool", "create", "a", "--size", "5MB", "--layout", "x", "--layout-version", "3"]);
+        place.done(&["--json", "pool", "create", "a", "--size", "5MB", "--layout", "raw", "--layout-version", "3"]);
     let made = made.result("remanent.pool.create/1");
     // Rounded up to whole pages.
     assert_eq!((&made["size_bytes"], &made["names"]), (&5_001_216u64.into(), &0.into()));
-    assert_eq!((&made["layout"]["name"], &made["layout"]["version"]), (&"x".into(), &3.into()));
+    assert_eq!((&made["layout"]["name"], &made["layout"]["version"]), (&"raw".into(), &3.into()));
     let info = place.done(&["pool", "info", "a", "--json"]).result("remanent.pool.info/1");
     assert_eq!((&info["set"], &info["is_clean"]), (&made["set"], &true.into()));
     let check = place.done(&["pool", "check", "a", "--json"]).result("remanent.pool.check/1");
