@@ -25,6 +25,11 @@ impl Workspace {
         Workspace { root }
     }
 
+    /// A copy of the tree, with a target folder of its own.
+    pub(crate) fn copied(root: &Path) -> Workspace {
+        Workspace { root: root.to_owned() }
+    }
+
     #[cfg(test)]
     pub(crate) fn at(root: &Path) -> Workspace {
         Workspace { root: root.to_owned() }

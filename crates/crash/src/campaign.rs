@@ -1,6 +1,6 @@
 //! A campaign: run a workload once, then recover from every image that a crash of it could leave.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,6 +8,7 @@ use pmem::Granularity;
 
 use crate::disk::{Disk, FileId};
 use crate::explore::{Allowed, Explorer};
+use crate::hashed::HashedMap;
 use crate::mutate::Mutation;
 use crate::sim::Sim;
 use crate::trace::{Call, Event, Site, Sites};
@@ -219,7 +220,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             policy: &self.policy,
             report: &mut report,
             rng: &mut fastrand::Rng::with_seed(self.policy.seed),
-            seen: &mut HashMap::new(),
+            seen: &mut HashedMap::default(),
             same: &|a, b| self.protocol.same(a, b),
             depth: self.policy.depth,
         };

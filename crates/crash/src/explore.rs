@@ -1,10 +1,10 @@
 //! Walks a trace and visits the images that a crash could leave at each of its points.
 
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use crate::campaign::{KILLS_IN_RECOVERY, Lint, Policy, Report};
 use crate::disk::{Disk, FileId};
+use crate::hashed::HashedMap;
 use crate::trace::Event;
 use crate::volatile::{NameChange, Volatile, mix, selections, unit_hash};
 
@@ -28,7 +28,7 @@ pub(crate) struct Explorer<'a> {
     pub(crate) report: &'a mut Report,
     pub(crate) rng: &'a mut fastrand::Rng,
     /// Images that were recovered from, by the hash of their content.
-    pub(crate) seen: &'a mut HashMap<u64, Seen>,
+    pub(crate) seen: &'a mut HashedMap<Seen>,
     /// Whether two states cannot be told apart.
     pub(crate) same: &'a dyn Fn(usize, usize) -> bool,
     /// Nesting that is left.

@@ -14,6 +14,7 @@
 mod campaign;
 mod disk;
 mod explore;
+mod hashed;
 mod mutate;
 #[allow(unsafe_code)] // implements the one unsafe method of the seam
 mod sim;

@@ -1,9 +1,10 @@
 //! What is visible but not durable yet, and what a crash can make of it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, FileId};
+use crate::hashed::HashedSet;
 
 /// Most values of one unit that are tried.
 const MAX_OPTIONS: usize = 48;
@@ -301,9 +302,10 @@ impl Unit {
         let first = boundaries[0].clone();
         let mut options: Vec<Box<[u8]>> = vec![first];
         for candidates in [boundaries, torn_calls] {
-            let mut seen: HashSet<Box<[u8]>> = options.iter().cloned().collect();
-            seen.insert(full.clone());
-            let fresh: Vec<Box<[u8]>> = candidates.into_iter().filter(|content| seen.insert(content.clone())).collect();
+            let hash = |content: &[u8]| unit_hash((0, 0), content);
+            let mut seen: HashedSet = options.iter().map(|content| hash(content)).collect();
+            seen.insert(hash(&full));
+            let fresh: Vec<Box<[u8]>> = candidates.into_iter().filter(|content| seen.insert(hash(content))).collect();
             let (len, room) = (fresh.len(), MAX_OPTIONS.saturating_sub(options.len() + 1));
             let chosen = |i: &usize| len <= room || (i * room) / len != ((i + 1) * room) / len;
             options.extend(fresh.into_iter().enumerate().filter(|(i, _)| chosen(i)).map(|(_, content)| content));

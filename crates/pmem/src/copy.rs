@@ -8,7 +8,7 @@
 //! threads than members, each takes several of them and copies a step of each in turn.
 
 use std::num::NonZeroUsize;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::media::{Media, MediaMap, Stripe};
@@ -33,11 +33,15 @@ pub fn default_copy_threads() -> NonZeroUsize {
     std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |cpus| cpus.min(EIGHT))
 }
 
+/// Is told the bytes of a copy that are done, and may give it up.
+pub type CopyProgress<'p> = &'p (dyn Fn(u64) -> ControlFlow<()> + Sync);
+
 /// Copies `len_bytes` to `offset_bytes` of the mapping with up to `threads` threads, and returns when all of it is
 /// fenced: durable where the granularity is cache line or byte; with page granularity [`MediaMap::sync_range`] is
 /// still to be called.
 ///
-/// `progress` is told the bytes that are done so far, by any of the threads, about every 2 MiB.
+/// `progress` is told the bytes that are done so far, by any of the threads, about every 2 MiB. Where it breaks, nothing
+/// more is begun; what lies in the range is then a mixture.
 ///
 /// # Panics
 /// If the range is not inside the mapping, or the mapping is read-only.
@@ -51,7 +55,7 @@ pub unsafe fn copy_parallel<M: Media>(
     from: *const u8,
     len_bytes: usize,
     threads: NonZeroUsize,
-    progress: Option<&(dyn Fn(u64) + Sync)>,
+    progress: Option<CopyProgress<'_>>,
 ) {
     let source = Source(from);
     let range = offset_bytes..offset_bytes + len_bytes as u64;
@@ -66,8 +70,9 @@ pub unsafe fn copy_parallel<M: Media>(
                 // SAFETY: the step lies inside the caller's range: `deal` cuts that and nothing else.
                 unsafe { map.nt_copy(step.start, source.at(at_bytes), (step.end - step.start) as usize) };
             }
-            if let Some(progress) = progress {
-                progress(done_bytes.fetch_add(hand_bytes, Ordering::Relaxed) + hand_bytes);
+            let told = progress.map(|tell| tell(done_bytes.fetch_add(hand_bytes, Ordering::Relaxed) + hand_bytes));
+            if told == Some(ControlFlow::Break(())) {
+                deal.stop();
             }
         }
         media.fence();
@@ -114,6 +119,11 @@ impl Deal {
         let indices = order.row_of(touched.start as u64).start..order.row_of(touched.end.max(1) as u64 - 1).end;
         let hand = order.members.div_ceil(threads as u64).min(MAX_IN_TURN);
         Deal { range, next: AtomicU64::new(indices.start), indices, order, hand }
+    }
+
+    /// Hands nothing out any more.
+    fn stop(&self) {
+        self.next.store(self.indices.end, Ordering::Relaxed);
     }
 
     /// Places in the target; on a stripe they lie on different members. Some may be empty.

@@ -28,6 +28,8 @@ mod arch;
 mod arch;
 mod calibrate;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use arch::store_lines;
 pub(crate) use arch::{facts, fence};
 
 /// The unit of flushes and of full-line stores. Smaller lines are covered as well, since every line in the unit is

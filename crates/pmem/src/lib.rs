@@ -42,7 +42,7 @@ pub use catalogue::{MAX_EXTENTS, MAX_META_BYTES, MAX_NAME_BYTES, RegionInfo, che
 pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
 pub use check::{CheckProgress, CheckReport, Finding, Severity, check};
 pub use commit::{Committed, RedoBatch, RegionSpec};
-pub use copy::{copy_parallel, default_copy_threads};
+pub use copy::{CopyProgress, copy_parallel, default_copy_threads};
 pub use cpu::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, PlanOrigin};
 pub use creation::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use durability::{Backing, Durability, Granularity, Provenance};

@@ -13,6 +13,7 @@ use crate::error::{Error, Result, Uuid};
 use crate::extent::{Extent, FreeMap, Reservation, Space};
 use crate::format::{self, HEAD_BYTES, PartState, ROOT_AT, Root, SUPERBLOCK_AT, Superblock};
 use crate::log::{MAX_SEQUENCE, Segment, SelfCertifyingLog};
+use crate::mapped::Mapped;
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe, Touch};
 use crate::opening;
 use crate::pins::{Pin, Pins, WRITER_AT};
@@ -45,7 +46,7 @@ pub struct Layout {
 ///                                                  v
 ///                                            writes refused
 /// ```
-pub struct Pool<M: Media> {
+pub struct Pool<M: Media = Mapped> {
     pub(crate) shared: Arc<Shared<M>>,
 }
 
@@ -145,7 +146,8 @@ impl<M: Media> Pool<M> {
     /// Opens a pool.
     ///
     /// # Errors
-    /// Every code that `docs/src/errors.md` lists can come from opening. Nothing is changed then.
+    /// Every code that `docs/src/errors.md` lists can come from opening. What was kept in the pool is not changed then;
+    /// a writer may have removed what an interrupted growth had left beside it.
     pub fn open(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
         beside_a_writer(&media, path, mode, || Pool::open_once(media.clone(), path, layout, mode))
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::copy::copy_parallel;
+use crate::copy::{CopyProgress, copy_parallel};
 use crate::durability::Granularity;
 use crate::error::{Error, Result};
 use crate::format::{HEAD_BYTES, TAIL_HINT_AT};
@@ -233,7 +233,7 @@ impl<M: Media> PoolSet<M> {
     }
 
     /// Copies raw memory with several threads; durable after the next fence of `pending`. `progress` is told the
-    /// bytes that are done, by any of the threads.
+    /// bytes that are done, by any of the threads, and may give the copy up.
     ///
     /// # Safety
     /// `from` is readable for `len_bytes` bytes until this returns. It may change meanwhile; then some mixture arrives.
@@ -244,7 +244,7 @@ impl<M: Media> PoolSet<M> {
         from: *const u8,
         len_bytes: usize,
         threads: NonZeroUsize,
-        progress: Option<&(dyn Fn(u64) + Sync)>,
+        progress: Option<CopyProgress<'_>>,
     ) {
         let part = self.at(offset);
         // SAFETY: handed on to the caller.
@@ -255,7 +255,7 @@ impl<M: Media> PoolSet<M> {
     /// Populates a range ahead of use, with threads of its own; see [`Prefault`].
     ///
     /// # Errors
-    /// `Io` when a thread cannot be started.
+    /// `Unsupported` when no thread can be started.
     pub fn prefault(&self, offset: Offset, len_bytes: u64, touch: Touch, threads: usize) -> Result<Prefault> {
         let start = offset.byte();
         Prefault::start(&self.at(offset).map, start..start + len_bytes, touch, threads)

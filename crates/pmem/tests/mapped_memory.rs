@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -301,7 +302,10 @@ fn copies_equal_the_source(fixture: &Fixture, map: &Mapping) {
     for (threads, offset_bytes) in [(1, 0u64), (2, 64), (3, 2 * MIB - 1), (8, 4097)] {
         map.store_bytes(0, &vec![0xEE; map.len_bytes() as usize]);
         let most = AtomicU64::new(0);
-        let progress = |done_bytes: u64| _ = most.fetch_max(done_bytes, Ordering::Relaxed);
+        let progress = |done_bytes: u64| {
+            most.fetch_max(done_bytes, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        };
         let threads = NonZeroUsize::new(threads).unwrap();
         // SAFETY: a slice is readable.
         unsafe {
@@ -315,6 +319,23 @@ fn copies_equal_the_source(fixture: &Fixture, map: &Mapping) {
         assert!(found[..first].iter().chain(&found[end..]).all(|&byte| byte == 0xEE));
         assert_eq!(most.into_inner(), source.len() as u64);
     }
+}
+
+#[test]
+fn a_copy_that_is_given_up_begins_nothing_more() {
+    let fixture = Fixture::new(1, 20 * MIB);
+    let source = pattern(17 * MIB as usize, 5);
+    let progress = |_| ControlFlow::Break(());
+    let map = fixture.map(Stripe::SINGLE, OpenMode::Writer);
+    map.store_bytes(0, &vec![0xEE; map.len_bytes() as usize]);
+    // SAFETY: a slice is readable.
+    unsafe {
+        copy_parallel(&fixture.mapped, &map, 0, source.as_ptr(), source.len(), NonZeroUsize::MIN, Some(&progress))
+    };
+    let mut found = vec![0; map.len_bytes() as usize];
+    map.load_bytes(0, &mut found);
+    let piece = 2 * MIB as usize;
+    assert!(found[..piece] == source[..piece] && found[piece..].iter().all(|&byte| byte == 0xEE));
 }
 
 #[test]

@@ -18,6 +18,10 @@ pub enum Error {
     Pool(#[from] pmem::Error),
     #[error("{what} cannot be kept in a store: {reason}")]
     UnknownType { what: String, reason: &'static str },
+    #[error(
+        "the object {name:?} cannot be read as what was asked for: {reason}; use a version that knows it, or ask for the others by name"
+    )]
+    Unreadable { name: String, reason: &'static str },
     #[error("the shape {shape:?} with {item_bytes} bytes an item makes more bytes than can be addressed")]
     ShapeOverflow { shape: Vec<u64>, item_bytes: u64 },
     #[error(
@@ -41,7 +45,7 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::Pool(error) => error.code(),
-            Error::UnknownType { .. } => ErrorCode::UnknownType,
+            Error::UnknownType { .. } | Error::Unreadable { .. } => ErrorCode::UnknownType,
             Error::ShapeOverflow { .. } => ErrorCode::ShapeOverflow,
             Error::ChecksumMismatch { .. } => ErrorCode::ChecksumMismatch,
             Error::NotAnArray { .. } => ErrorCode::NotAnArray,

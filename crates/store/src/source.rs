@@ -130,7 +130,7 @@ impl<'a> Object<'a> {
         pending: &mut pmem::Pending,
         to: pmem::Offset,
         threads: std::num::NonZeroUsize,
-        progress: &(dyn Fn(u64) + Sync),
+        progress: pmem::CopyProgress<'_>,
     ) {
         let len_bytes = self.descriptor.payload_bytes() as usize;
         // SAFETY: the payload is readable for this length as long as `self` lives: the promise of its makers.

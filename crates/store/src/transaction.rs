@@ -181,20 +181,24 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'
     let mut before_bytes = 0;
     let cancelled = AtomicBool::new(false);
     let tell = |done_bytes| {
-        let told = options.progress.map(|tell| tell(Progress { done_bytes, total_bytes }));
-        if told == Some(ControlFlow::Break(())) {
+        let told =
+            options.progress.map_or(ControlFlow::Continue(()), |tell| tell(Progress { done_bytes, total_bytes }));
+        if told.is_break() {
             cancelled.store(true, Ordering::Relaxed);
         }
+        told
     };
     for put in puts {
         let Some(space) = &put.space else { continue };
         // This thread's own call: the copying may be done by others before it gets a piece.
-        tell(before_bytes);
+        if tell(before_bytes).is_break() {
+            return Err(Error::Cancelled);
+        }
         guard(store, space, options.threads, populated)?;
         let newest = AtomicU64::new(0);
         put.object.copy_to(set, &mut pending, space.extent().offset, options.threads, &|bytes| {
             // Threads overtake one another; what is told never goes back.
-            tell(before_bytes + newest.fetch_max(bytes, Ordering::Relaxed).max(bytes));
+            tell(before_bytes + newest.fetch_max(bytes, Ordering::Relaxed).max(bytes))
         });
         if cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);

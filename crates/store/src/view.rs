@@ -119,8 +119,8 @@ impl<M: Media> ObjectView<M> {
             return Err(Error::NotAnArray { name: self.name().to_owned(), got: self.descriptor.kind() });
         }
         if *self.descriptor.dtype() != T::dtype() {
-            let what = format!("{:?} as an array of another type", self.name());
-            return Err(Error::UnknownType { what, reason: "its items have the type that its descriptor tells" });
+            let reason = "its items have the type that its description tells, and no other";
+            return Err(Error::Unreadable { name: self.name().to_owned(), reason });
         }
         self.guard()?;
         let items = self.descriptor.payload_bytes() as usize / size_of::<T>();
@@ -151,7 +151,7 @@ impl ObjectView<Mapped> {
 /// The checked description of a region.
 pub(crate) fn describe(name: &str, info: &pmem::RegionInfo) -> Result<Descriptor> {
     format::decode(info.kind, info.flags, &info.meta).map_err(|refused| match refused {
-        Refused::Unknown(reason) => Error::unknown_type(format!("the object {name:?}"), reason),
+        Refused::Unknown(reason) => Error::Unreadable { name: name.to_owned(), reason },
         Refused::Damaged(what) => Error::BadDescriptor { name: name.to_owned(), what },
     })
 }

@@ -129,6 +129,74 @@ pub(super) unsafe fn copy_lines(kernel: CopyKernel, to: *mut u8, from: *const u8
     }
 }
 
+/// Stores `lines` full lines through the cache, in whole words or more at once.
+///
+/// # Safety
+/// `to` is aligned to a line and writable, `from` is readable, for `lines` lines, without overlap.
+#[inline]
+pub(crate) unsafe fn store_lines(to: *mut u8, from: *const u8, lines: usize) {
+    // SAFETY: the same promise, and the instructions are there.
+    unsafe {
+        match (detected().avx512, detected().avx2) {
+            (true, _) => store_avx512(to, from, lines),
+            (false, true) => store_avx2(to, from, lines),
+            (false, false) => store_sse2(to, from, lines),
+        }
+    }
+}
+
+macro_rules! store_loop {
+    ($name:ident, $end:literal, $($line:literal),+) => {
+        /// # Safety
+        /// As [`store_lines`]; the CPU has the instructions.
+        #[inline(never)]
+        unsafe fn $name(to: *mut u8, from: *const u8, lines: usize) {
+            if lines == 0 {
+                return;
+            }
+            // SAFETY: reads `lines` lines at `from` and writes as many at `to`, and nothing else.
+            unsafe {
+                asm!(
+                    ".p2align 4",
+                    "2:",
+                    $($line,)+
+                    "add {from}, 64",
+                    "add {to}, 64",
+                    "dec {lines}",
+                    "jnz 2b",
+                    $end,
+                    from = inout(reg) from => _,
+                    to = inout(reg) to => _,
+                    lines = inout(reg) lines => _,
+                    out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+store_loop!(store_avx512, "vzeroupper", "vmovdqu64 zmm0, [{from}]", "vmovdqa64 [{to}], zmm0");
+store_loop!(
+    store_avx2,
+    "vzeroupper",
+    "vmovdqu ymm0, [{from}]",
+    "vmovdqu ymm1, [{from} + 32]",
+    "vmovdqa [{to}], ymm0",
+    "vmovdqa [{to} + 32], ymm1"
+);
+store_loop!(
+    store_sse2,
+    "",
+    "movdqu xmm0, [{from}]",
+    "movdqu xmm1, [{from} + 16]",
+    "movdqu xmm2, [{from} + 32]",
+    "movdqu xmm3, [{from} + 48]",
+    "movdqa [{to}], xmm0",
+    "movdqa [{to} + 16], xmm1",
+    "movdqa [{to} + 32], xmm2",
+    "movdqa [{to} + 48], xmm3"
+);
+
 /// Defines a copy loop from two macros that copy 256 bytes, and one line, at a displacement from `{from}` to the same
 /// displacement from `{to}`.
 ///

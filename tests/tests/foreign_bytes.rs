@@ -1,0 +1,117 @@
+//! Bytes that look right and belong to somebody else are never believed.
+
+use std::path::Path;
+
+use crash::Sim;
+use pmem::{
+    Extent, Granularity, Layout, MIN_FILE_BYTES, Media, MediaFile, Offset, OpenMode, PartOptions, Pending, Pool,
+    RedoBatch, RegionSpec, Segment, SelfCertifyingLog,
+};
+
+const LAYOUT: Layout = Layout { name: "foreign", version: 1 };
+/// Where a new pool's log lies, and how long it is.
+const FIRST_SEGMENT: Extent = Extent { offset: Offset::NULL, len_bytes: 64 << 10 };
+
+fn new_pool(sim: &Sim, path: &str) -> Pool<Sim> {
+    let path = Path::new(path);
+    Pool::create(sim.clone(), path, LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a new pool")
+}
+
+fn put(pool: &Pool<Sim>, name: &str) {
+    let mut batch = RedoBatch::new();
+    let add = vec![pool.reserve(64).expect("there is room")];
+    batch.put(name, RegionSpec { kind: 1, add, ..RegionSpec::default() });
+    pool.commit(batch).expect("there is room");
+}
+
+fn batches(pool: &Pool<Sim>, segment: Segment) -> usize {
+    let mut count = 0;
+    SelfCertifyingLog::replay(pool.set(), segment, |_| {
+        count += 1;
+        true
+    })
+    .expect("nothing there is anybody's");
+    count
+}
+
+fn log_of_pool() -> Extent {
+    Extent { offset: Offset::new(0, 2 << 20), ..FIRST_SEGMENT }
+}
+
+/// A product may get the bytes of an old segment of the pool's log, and has its UUID and perhaps its generation.
+#[test]
+fn a_product_never_reads_the_log_of_the_pool() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    put(&pool, "a");
+    assert_eq!(batches(&pool, Segment::new(log_of_pool(), pool.uuid(), 1, 1)), 0);
+}
+
+/// A product that uses the same bytes again has another generation, and another product another UUID.
+#[test]
+fn a_log_never_reads_another_generation_or_another_owner() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    let space = pool.reserve(4096).expect("there is room");
+    let segment = |owner, generation| Segment::new(space.extent(), owner, generation, 1);
+    let owner = pool.uuid();
+    let mut log = SelfCertifyingLog::start(segment(owner, 7));
+    log.append(pool.set(), &mut Pending::new(), 1, b"seven").expect("no fault is injected");
+    assert_eq!(batches(&pool, segment(owner, 7)), 1);
+    assert_eq!(batches(&pool, segment(owner, 8)), 0);
+    assert_eq!(batches(&pool, segment(sim.new_uuid(), 7)), 0);
+}
+
+/// A batch stands where its sequence number says, and nowhere else: who expects another one reads none.
+#[test]
+fn a_log_never_reads_a_batch_out_of_sequence() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    let space = pool.reserve(4096).expect("there is room");
+    let segment = |first_sequence| Segment::new(space.extent(), pool.uuid(), 7, first_sequence);
+    let mut log = SelfCertifyingLog::start(segment(5));
+    log.append(pool.set(), &mut Pending::new(), 1, b"five").expect("no fault is injected");
+    assert_eq!([5, 4, 6].map(|first| batches(&pool, segment(first))), [1, 0, 0]);
+}
+
+/// What was durable when a later batch was written cannot be a torn end: it is damage, wherever it lies in the log.
+#[test]
+fn a_damaged_batch_below_a_whole_one_is_corruption() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    let space = pool.reserve(4096).expect("there is room");
+    let segment = Segment::new(space.extent(), pool.uuid(), 7, 1);
+    let mut log = SelfCertifyingLog::start(segment);
+    for _ in 0..3 {
+        log.append(pool.set(), &mut Pending::new(), 1, &[9; 40]).expect("no fault is injected");
+    }
+    // Batches lie 256 bytes apart: one byte of the payload of each, then one of its header.
+    for at in [0, 256, 512].into_iter().flat_map(|batch| [batch + 70, batch + 3]) {
+        let place = space.extent().offset.plus(at);
+        let mut byte = [0];
+        pool.set().load_bytes(place, &mut byte);
+        pool.set().store_bytes(place, &[byte[0] ^ 1]);
+        let replayed = SelfCertifyingLog::replay(pool.set(), segment, |_| true);
+        // Nothing stands above the last one to prove that it was durable.
+        let expected = if at < 512 { Err(pmem::ErrorCode::Corrupt) } else { Ok(512) };
+        assert_eq!(replayed.map(|log| log.tail_bytes()).map_err(|error| error.code()), expected, "byte {at}");
+        pool.set().store_bytes(place, &byte);
+    }
+}
+
+/// A pool whose log was overwritten with the log of another pool of the same history is damaged, and says so.
+#[test]
+fn a_pool_never_reads_the_log_of_another_pool() {
+    let sim = Sim::new(Granularity::CacheLine);
+    for path in ["/pools/a", "/pools/b"] {
+        let pool = new_pool(&sim, path);
+        put(&pool, path);
+        pool.close().expect("no fault is injected");
+    }
+    let mut log = vec![0; FIRST_SEGMENT.len_bytes as usize];
+    let file = |path: &str| sim.open(Path::new(path), OpenMode::Writer).expect("it is there");
+    file("/pools/b").pread(2 << 20, &mut log).expect("it is long enough");
+    file("/pools/a").pwrite(2 << 20, &log).expect("it is long enough");
+    let opened = Pool::open(sim.clone(), Path::new("/pools/a"), Some(LAYOUT), OpenMode::Reader);
+    assert_eq!(opened.map(drop).map_err(|error| error.code()), Err(pmem::ErrorCode::Corrupt));
+}
