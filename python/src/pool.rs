@@ -136,7 +136,8 @@ impl NativePool {
     /// Closes the pool when what other threads do with it is done; nothing new is begun meanwhile.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(mut store) = self.slot().take() else { return Ok(()) };
-        if Persisting::is_into(&store) {
+        let is_here = std::process::id() == self.process_id;
+        if is_here && Persisting::is_into(&store) {
             *self.slot() = Some(store);
             let message = "this thread persists into the pool; close it when that is done";
             return Err(PyRuntimeError::new_err(message));
@@ -145,7 +146,7 @@ impl NativePool {
             store = match Arc::try_unwrap(store) {
                 Ok(store) => return py.detach(|| store.close()).map_err(|error| raise(py, &error)),
                 // The threads that use it stayed in the process that forked.
-                Err(_) if std::process::id() != self.process_id => return Ok(()),
+                Err(_) if !is_here => return Ok(()),
                 Err(store) => store,
             };
             py.detach(|| thread::sleep(LOOK_EVERY));

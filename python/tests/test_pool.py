@@ -1,6 +1,7 @@
 """The pool as a mapping, commits, transactions, growth."""
 
 import doctest
+import os
 import re
 import threading
 from pathlib import Path
@@ -235,6 +236,29 @@ def test_what_reports_progress_cannot_close_the_pool_it_is_called_from(path):
         with pytest.raises(RuntimeError, match="close it when that is done"):
             pool.persist(a=np.ones(12 << 20, np.uint8), progress=close)
         assert not pool.closed and "a" not in pool
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_while_something_is_persisted_closes_the_pool_at_once(path):
+    codes = []
+
+    def fork(done, total):
+        if codes:
+            return
+        child = os.fork()
+        if child == 0:
+            # Whatever happens, the child must not go on as a second pytest.
+            try:
+                pool.close()
+                os._exit(7)
+            finally:
+                os._exit(1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    with remanent.create(path, "64MiB") as pool:
+        pool.persist(a=np.ones(12 << 20, np.uint8), progress=fork)
+        assert codes == [7]
+        assert pool["a"].all()
 
 
 def test_a_pool_tells_what_it_is(path):
