@@ -69,7 +69,7 @@ impl Protocol for KeyValueAppend {
         });
         let mut log = log.map_err(text)?;
         let mut pending = Pending::new();
-        log.resume(pool.set(), &mut pending);
+        log.resume(pool.set(), &mut pending).map_err(text)?;
         pool.set().fence(&mut pending).map_err(text)?;
         sim.observed(records + 1);
         // What comes after is numbered on and must be there when it was acknowledged.
@@ -198,7 +198,7 @@ impl Protocol for AlikeAppend {
         });
         let mut log = log.map_err(text)?;
         let mut pending = Pending::new();
-        log.resume(pool.set(), &mut pending);
+        log.resume(pool.set(), &mut pending).map_err(text)?;
         pool.set().fence(&mut pending).map_err(text)?;
         let state = records as usize + 1;
         sim.observed(state);

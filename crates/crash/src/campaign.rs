@@ -120,6 +120,8 @@ pub struct Report {
     pub images: u64,
     /// Images that were not visited again.
     pub pruned: u64,
+    /// Injected write-back failures that the traces have met.
+    pub failed_syncs: u64,
     /// Broken promises; the walk stops at the first few.
     pub violations: Vec<Violation>,
     /// Stores that were not durable when an operation was acknowledged: file, offset, operation. Each is a bug.

@@ -88,7 +88,8 @@ impl Explorer<'_> {
                     volatile.sync(disk, *file, *offset_bytes, *len_bytes);
                 }
                 Event::SyncFailed { file, offset_bytes, len_bytes } => {
-                    volatile.give_up(*file, *offset_bytes, *len_bytes)
+                    self.report.failed_syncs += 1;
+                    volatile.give_up(*file, *offset_bytes, *len_bytes);
                 }
                 Event::Fsync { file } => {
                     volatile.fsync(disk, *file);
@@ -196,8 +197,9 @@ impl Explorer<'_> {
                 for ((key, options), option) in picked {
                     disk.write(key.0, volatile.offset_of(key.1), &options[*option]);
                 }
+                // The visit counts itself, and those that it nests after itself.
+                let image = explorer.report.images + 1;
                 let state = visit(explorer, disk, hash, allowed.clone());
-                let image = explorer.report.images;
                 explorer.seen.insert(mix(hash, names_hash), Seen { depth: explorer.depth, state, image });
                 disk.rollback(mark);
             });

@@ -174,7 +174,9 @@ impl Volatile {
 
     /// An msync that fails: nothing becomes durable, and until it is stored to again nothing will.
     pub(crate) fn give_up(&mut self, file: FileId, offset_bytes: u64, len_bytes: u64) {
-        for key in self.range(file, offset_bytes, len_bytes) {
+        let start = offset_bytes / PAGE_BYTES * PAGE_BYTES;
+        let end = (offset_bytes + len_bytes).next_multiple_of(PAGE_BYTES);
+        for key in self.range(file, start, end - start) {
             if let Some(unit) = self.units.get_mut(&key) {
                 unit.is_given_up = true;
             }
@@ -310,7 +312,8 @@ impl Unit {
             let chosen = |i: &usize| len <= room || (i * room) / len != ((i + 1) * room) / len;
             options.extend(fresh.into_iter().enumerate().filter(|(i, _)| chosen(i)).map(|(_, content)| content));
         }
-        if options[0] != full {
+        // The last is what the program sees, even where that is what is durable as well.
+        if options.len() > 1 || options[0] != full {
             options.push(full);
         }
         self.options = options;

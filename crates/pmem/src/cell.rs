@@ -119,11 +119,19 @@ impl DoubleCell {
         self.write_slot(set, other, value.generation, &value.payload)
     }
 
-    /// Flushes both slots as they are; they are durable after the next fence of `pending`.
-    pub fn flush_slots<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
+    /// Flushes both slots as they are, but for one that is lost; they are durable after the next fence of `pending`.
+    ///
+    /// # Errors
+    /// `Truncated`, `Io`.
+    pub fn flush_slots<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) -> Result<()> {
+        let slot_bytes = (self.payload_bytes + TRAILER_BYTES) as u64;
         for slot in self.slots {
-            set.flush(pending, slot, (self.payload_bytes + TRAILER_BYTES) as u64);
+            match set.guard(slot, slot_bytes, Touch::Load) {
+                Err(Error::BadBlock { .. }) => {}
+                result => result.map(|()| set.flush(pending, slot, slot_bytes))?,
+            }
         }
+        Ok(())
     }
 
     fn write_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset, generation: u64, payload: &[u8]) -> Result<()> {
@@ -134,6 +142,7 @@ impl DoubleCell {
         let crc = crc32c::crc32c_append(self.seed, &bytes);
         bytes.extend_from_slice(&u64::from(crc).to_le_bytes());
         let mut pending = Pending::new();
+        set.guard(slot, bytes.len() as u64, Touch::Store)?;
         set.store_bytes(slot, &bytes);
         set.flush(&mut pending, slot, bytes.len() as u64);
         set.fence(&mut pending)

@@ -113,7 +113,7 @@ impl Writer {
         }
         opening::mend_members(set)?;
         root_cell(superblock.set).repair(set, &replayed.root_value, &mut pending)?;
-        replayed.log.resume(set, &mut pending);
+        replayed.log.resume(set, &mut pending)?;
         set.guard(TAIL_HINT, 8, Touch::Store)?;
         set.fence(&mut pending)?;
         Ok(Writer {

@@ -114,7 +114,7 @@ impl<M: Media> Pool<M> {
             layout_version: layout.version,
         };
         // The lock goes over from the creation to the writer: nobody can come between.
-        let file = make_part(&media, path, path, &part, options)?;
+        let file = make_part(&media, path, path, &part, options)?.swap_remove(0).file;
         Pool::open_file(media, path, file, Some(layout), OpenMode::Writer)
     }
 
@@ -161,15 +161,15 @@ impl<M: Media> Pool<M> {
             });
         }
         remove_if_orphan(media, &path, identity.set, u32::from(index))?;
-        let file = make_part(media, set.path(), &path, &part, options)?;
+        let made = make_part(media, set.path(), &path, &part, options)?;
         let expected = Expected { set: identity.set, part: Some(part.part), index: u32::from(index) };
-        let opened = open_part(media, set.path(), &path, None, OpenMode::Writer, expected)?;
-        let mut guard = self.shared.lock_to_write().inspect_err(|_| remove_if_named(media, &path, &file))?;
-        let Some(writer) = guard.as_mut() else {
-            // Closed meanwhile.
-            remove_if_named(media, &path, &file);
-            return Err(self.shared.not_writable());
-        };
+        let ready = open_part(media, set.path(), &path, None, OpenMode::Writer, expected).and_then(|opened| {
+            let guard = self.shared.lock_to_write()?;
+            // It may have been closed meanwhile.
+            if guard.is_some() { Ok((opened, guard)) } else { Err(self.shared.not_writable()) }
+        });
+        let (opened, mut guard) = ready.inspect_err(|_| remove_made(media, &made))?;
+        let writer = guard.as_mut().expect("it was looked at");
         match index - 1 {
             0 => writer.relink(set, |superblock| superblock.next = Some(link)),
             part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
@@ -191,14 +191,14 @@ struct NewPart<'a> {
     layout_version: u32,
 }
 
-/// Makes the files of a part, complete and durable. Returns the first of them, locked.
+/// Makes the files of a part, complete and durable. Returns them locked, the first one first.
 fn make_part<M: Media>(
     media: &M,
     pool: &Path,
     path: &Path,
     part: &NewPart<'_>,
     options: &PartOptions,
-) -> Result<Arc<M::File>> {
+) -> Result<Vec<NewMember<M>>> {
     let paths: Vec<&Path> = std::iter::once(path).chain(options.more_files.iter().map(PathBuf::as_path)).collect();
     for path in &paths {
         if !media.is_device(path) && media.exists(path)? {
@@ -251,20 +251,18 @@ fn make_part<M: Media>(
         Ok(())
     })();
     if result.is_err() {
-        for made in &made {
-            if let Some(name) = &made.name {
-                remove_if_named(media, name, &made.file);
-            }
-        }
+        remove_made(media, &made);
     }
-    result.map(|()| made.swap_remove(0).file)
+    result.map(|()| made)
 }
 
-/// Removes a file that is still locked, so that a name that means it goes on meaning it. Best effort: the error that is
-/// reported is the one that came before, and an unlinked part or one without its member 0 is no part.
-fn remove_if_named<M: Media>(media: &M, name: &Path, file: &M::File) {
-    if !media.is_device(name) && media.names(name, file).unwrap_or(false) {
-        let _ = media.remove(name);
+/// Removes files that are still locked, so that a name that means one of them goes on meaning it. Best effort: the error
+/// that is reported is the one that came before, and an unlinked part or one without its member 0 is no part.
+fn remove_made<M: Media>(media: &M, made: &[NewMember<M>]) {
+    for made in made {
+        if let Some(name) = made.name.as_deref().filter(|name| media.names(name, &made.file).unwrap_or(false)) {
+            let _ = media.remove(name);
+        }
     }
 }
 
@@ -368,8 +366,8 @@ pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock
     let index = set.part_count();
     let path = default_part_path(set.path(), index);
     let media = set.media();
-    // What is being made there just now is another pool, and nobody's leftover.
-    remove_leftover(media, &temporary(&path))?;
+    // What is being made there just now is another pool, and nobody's leftover; what cannot be opened is not ours.
+    let _ = remove_leftover(media, &temporary(&path));
     remove_if_orphan(media, &path, superblock.set, u32::from(index))
 }
 

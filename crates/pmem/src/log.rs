@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use crate::error::{Error, Result, Uuid};
 use crate::extent::Extent;
 use crate::format::{self, BATCH_ALIGN, BatchHeader, batch_bytes};
-use crate::media::{Media, MediaFile};
+use crate::media::{Media, MediaFile, Touch};
 use crate::set::{Offset, Pending, PoolSet};
 
 /// Sequence numbers stay below this, which no log reaches: it leaves room for arithmetic.
@@ -175,7 +175,12 @@ impl SelfCertifyingLog {
 
     /// Prepares a replayed log for appends: flushes what was taken, and wipes the header of a batch that was torn. Both
     /// are durable after the next fence of `pending`, which comes before the first append (invariants 3 and 4).
-    pub fn resume<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) {
+    ///
+    /// # Errors
+    /// `BadBlock`, `Truncated`, `FileSystemFull`, `Io`: the log cannot be written to, and was not.
+    pub fn resume<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) -> Result<()> {
+        let used_bytes = (self.tail_bytes + BATCH_ALIGN).min(self.segment.extent.len_bytes);
+        set.guard(self.segment.extent.offset, used_bytes, Touch::Store)?;
         self.flush_replayed(set, pending);
         let mut header = [0; BatchHeader::BYTES];
         if self.segment.extent.len_bytes - self.tail_bytes >= header.len() as u64 {
@@ -185,6 +190,7 @@ impl SelfCertifyingLog {
             }
             set.flush(pending, self.tail(), BatchHeader::BYTES as u64);
         }
+        Ok(())
     }
 
     /// Where the next batch will lie.

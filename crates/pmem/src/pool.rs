@@ -149,7 +149,8 @@ impl<M: Media> Pool<M> {
     /// Every code that `docs/src/errors.md` lists can come from opening. What was kept in the pool is not changed then;
     /// a writer may have removed what an interrupted growth had left beside it.
     pub fn open(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
-        beside_a_writer(&media, path, mode, || Pool::open_once(media.clone(), path, layout, mode))
+        let has_writer = || media.open(path, OpenMode::Inspect).is_ok_and(|file| is_write_locked(&file));
+        beside_a_writer(mode, has_writer, || Pool::open_once(media.clone(), path, layout, mode))
     }
 
     fn open_once(media: M, path: &Path, layout: Option<Layout>, mode: OpenMode) -> Result<Pool<M>> {
@@ -176,6 +177,8 @@ impl<M: Media> Pool<M> {
         if mode == OpenMode::Reader && !pins.lock_all()? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
+        // A part that is added lies beside the first one, wherever the program has gone meanwhile.
+        let path = &std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (set, superblock) = opening::open_set(media, path, file, layout, mode)?;
         let replayed = Replayed::read(&set, superblock.set)?;
         replayed.check_tail(&set, &superblock)?;
@@ -300,8 +303,8 @@ impl<M: Media> Pool<M> {
         if reader && !shared.pins.lock_all()? {
             return Err(Error::PoolBusy { path: shared.set.path().to_owned() });
         }
-        let media = shared.set.media();
-        let result = beside_a_writer(media, shared.set.path(), self.mode(), || self.reread(reader));
+        let has_writer = || is_write_locked(&**shared.set.first_file());
+        let result = beside_a_writer(self.mode(), has_writer, || self.reread(reader));
         if reader {
             shared.pins.unlock_all()?;
         }
@@ -329,8 +332,7 @@ impl<M: Media> Pool<M> {
 
     /// Whether anybody has the pool open as a writer.
     fn has_writer(&self) -> bool {
-        let found = || self.shared.set.first_file().find_lock(WRITER_AT..WRITER_AT + 1);
-        self.mode() == OpenMode::Writer || found().is_ok_and(|lock| lock.is_some())
+        self.mode() == OpenMode::Writer || is_write_locked(&**self.shared.set.first_file())
     }
 
     /// What the pool is and how full it is.
@@ -437,11 +439,7 @@ impl<M: Media> Region<M> {
 const LOOKS_BESIDE_A_WRITER: usize = 16;
 
 /// Reads once, and again while what was read looks damaged and somebody is writing.
-fn beside_a_writer<M: Media, T>(media: &M, path: &Path, mode: OpenMode, read: impl Fn() -> Result<T>) -> Result<T> {
-    let has_writer = || {
-        let found = media.open(path, OpenMode::Inspect).and_then(|file| file.find_lock(WRITER_AT..WRITER_AT + 1));
-        found.is_ok_and(|lock| lock.is_some())
-    };
+fn beside_a_writer<T>(mode: OpenMode, has_writer: impl Fn() -> bool, read: impl Fn() -> Result<T>) -> Result<T> {
     if mode == OpenMode::Writer {
         return read();
     }
@@ -458,6 +456,11 @@ fn beside_a_writer<M: Media, T>(media: &M, path: &Path, mode: OpenMode, read: im
             result => return result,
         }
     }
+}
+
+/// Whether somebody else has a pool open as a writer.
+fn is_write_locked<F: MediaFile>(first: &F) -> bool {
+    first.find_lock(WRITER_AT..WRITER_AT + 1).is_ok_and(|lock| lock.is_some())
 }
 
 /// The catalogue as the media says.
@@ -502,7 +505,7 @@ impl Replayed {
         let mut pending = Pending::new();
         self.log.flush_replayed(set, &mut pending);
         for part in 0..set.part_count() - 1 {
-            superblock_cell(part).flush_slots(set, &mut pending);
+            superblock_cell(part).flush_slots(set, &mut pending)?;
         }
         set.fence(&mut pending)
     }

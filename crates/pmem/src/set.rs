@@ -3,10 +3,11 @@
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::copy::{CopyProgress, copy_parallel};
-use crate::durability::Granularity;
+use crate::durability::{Backing, Granularity};
 use crate::error::{Error, Result};
 use crate::format::{HEAD_BYTES, TAIL_HINT_AT};
 use crate::media::{Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
@@ -124,16 +125,30 @@ pub struct PoolSet<M: Media> {
     path: PathBuf,
     mode: OpenMode,
     parts: Box<[OnceLock<Box<Part<M>>>]>,
-    /// Whether a write-back has failed. Held while pages are synced, so that nobody is told of success in between.
-    sync_failed: Mutex<bool>,
+    /// Held while pages are synced, so that nobody is told of success between a failure and its note.
+    syncing: Mutex<()>,
+    /// Whether a write-back has failed; noted under the lock.
+    has_failed: AtomicBool,
 }
 
 impl<M: Media> PoolSet<M> {
     pub(crate) fn new(media: M, path: &Path, mode: OpenMode, first: Part<M>) -> PoolSet<M> {
         let parts = (0..MAX_PARTS).map(|_| OnceLock::new()).collect();
-        let set = PoolSet { media, path: path.to_owned(), mode, parts, sync_failed: Mutex::new(false) };
+        let set = PoolSet {
+            media,
+            path: path.to_owned(),
+            mode,
+            parts,
+            syncing: Mutex::new(()),
+            has_failed: AtomicBool::new(false),
+        };
         set.push(first);
         set
+    }
+
+    /// What each of the files promises.
+    pub fn backings(&self) -> impl Iterator<Item = Backing> {
+        self.parts().flat_map(|part| &part.files).map(|file| file.backing().clone())
     }
 
     /// The medium under the pool.
@@ -300,12 +315,15 @@ impl<M: Media> PoolSet<M> {
             return Ok(());
         }
         merge_ranges(&mut pending.page_ranges);
-        let mut failed = self.sync_failed.lock().expect("a system call does not panic");
+        let _syncing = self.syncing.lock().expect("a system call does not panic");
         for &(offset, len_bytes) in &pending.page_ranges {
-            if *failed {
+            if self.has_failed() {
                 return Err(Error::WritesRefused { path: self.path.clone() });
             }
-            self.at(offset).map.sync_range(offset.byte(), len_bytes).inspect_err(|_| *failed = true)?;
+            self.at(offset)
+                .map
+                .sync_range(offset.byte(), len_bytes)
+                .inspect_err(|_| self.has_failed.store(true, Ordering::Release))?;
         }
         pending.page_ranges.clear();
         Ok(())
@@ -313,7 +331,7 @@ impl<M: Media> PoolSet<M> {
 
     /// Whether a write-back has failed, so that nobody knows what is durable.
     pub(crate) fn has_failed(&self) -> bool {
-        *self.sync_failed.lock().expect("a system call does not panic")
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// Flush, then fence.

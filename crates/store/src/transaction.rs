@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pmem::{
-    MAX_META_BYTES, Media, Pending, Provenance, RedoBatch, RegionSpec, Reservation, Touch, check_name,
-    default_copy_threads,
+    Backing, Durability, Granularity, MAX_META_BYTES, Media, Pending, RedoBatch, RegionSpec, Reservation, Touch,
+    check_name, default_copy_threads,
 };
 
 use crate::descriptor::{Checksum, Descriptor};
@@ -175,7 +175,12 @@ fn stored_sum<M: Media>(store: &Store<M>, descriptor: &Descriptor, space: Option
 fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_>], options: &PersistOptions<'_>) -> Result<()> {
     let set = store.pool().set();
     let total_bytes = puts.iter().map(|put| put.object.descriptor().payload_bytes()).sum();
-    let populated = (store.info().backing.provenance == Provenance::Emulated).then_some(&store.populated);
+    // Only pages of main memory stay: those of persistent memory can be lost at any time, and those of page-cached files
+    // must be made writable anew. One such part is enough to have every page asked for.
+    let is_memory = |backing: Backing| {
+        backing.durability <= Durability::ProcessCrashSafe && backing.granularity == Granularity::CacheLine
+    };
+    let populated = store.pool().set().backings().all(is_memory).then_some(&store.populated);
     store.note_prefaulted();
     let mut pending = Pending::new();
     let mut before_bytes = 0;

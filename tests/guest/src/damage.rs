@@ -116,6 +116,8 @@ pub(crate) fn poisoned_before_open() {
         let path = samples::place("/first", name);
         let pool = samples::create(&path, &PartOptions::single(8 * MIB));
         samples::put(&pool, "a", 5000).unwrap();
+        // Readers make the links between parts durable, which lie in the superblocks.
+        pool.grow(None, &PartOptions::single(8 * MIB)).unwrap();
         pool.close().unwrap();
         lose_page(&path, bad_bytes);
         let (served, refused) = all.split_at(served);
