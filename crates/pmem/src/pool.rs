@@ -177,8 +177,6 @@ impl<M: Media> Pool<M> {
         if mode == OpenMode::Reader && !pins.lock_all()? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
-        // A part that is added lies beside the first one, wherever the program has gone meanwhile.
-        let path = &std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (set, superblock) = opening::open_set(media, path, file, layout, mode)?;
         let replayed = Replayed::read(&set, superblock.set)?;
         replayed.check_tail(&set, &superblock)?;
