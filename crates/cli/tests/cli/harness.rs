@@ -3,6 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -150,7 +151,14 @@ impl Place {
                 } else if metadata.is_symlink() {
                     fs::read_link(&path).unwrap().hash(&mut hasher);
                 } else if metadata.is_file() {
-                    fs::read(&path).unwrap().hash(&mut hasher);
+                    match fs::read(&path) {
+                        Ok(content) => content.hash(&mut hasher),
+                        // Not even its owner may read it now: when it was changed must do.
+                        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                            (metadata.len(), metadata.mtime(), metadata.mtime_nsec()).hash(&mut hasher);
+                        }
+                        Err(e) => panic!("{}: {e}", path.display()),
+                    }
                 }
                 found.push((path, metadata.mode(), hasher.finish()));
             }
