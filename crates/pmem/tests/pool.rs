@@ -241,3 +241,55 @@ fn an_extent_moves_once_and_only_from_a_name_that_goes() {
     pool.close().unwrap();
     holds(&open(&media, OpenMode::Writer));
 }
+
+#[test]
+fn an_extent_kept_twice_and_space_of_another_pool_are_refused_and_change_nothing() {
+    let media = Heap::new();
+    let pool = create(&media);
+    put(&pool, "a", b"here").unwrap();
+    let other = Pool::create(Heap::new(), &path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).unwrap();
+    let first = pool.region("a").unwrap().info().extents[0];
+    let twice = RegionSpec { keep: vec![first, first], ..RegionSpec::default() };
+    let foreign = RegionSpec { add: vec![other.reserve(64).unwrap()], ..RegionSpec::default() };
+    let before = (media.get(&path()), pool.info().free_bytes, other.info().free_bytes);
+    for spec in [twice, foreign] {
+        let mut batch = RedoBatch::new();
+        batch.put("a", spec);
+        assert!(matches!(pool.commit(batch), Err(Error::BadName { .. })));
+    }
+    assert!((media.get(&path()), pool.info().free_bytes) == (before.0, before.1));
+    // The other pool got its space back.
+    assert_eq!(other.info().free_bytes, before.2 + 64);
+}
+
+/// A view that was held across a move to the next generation, and is dropped, holds nothing back after another move.
+#[test]
+fn a_reader_that_moves_on_lets_go_of_what_it_pins_no_more() {
+    let media = Heap::new();
+    let writer = create(&media);
+    put(&writer, "a", b"first").unwrap();
+    let reader = open(&media, OpenMode::Reader);
+    let held = reader.region("a").unwrap();
+    put(&writer, "a", b"second").unwrap();
+    reader.refresh().unwrap();
+    assert_eq!(writer.reclaim().unwrap(), 0, "the view still needs it");
+    drop(held);
+    reader.refresh().unwrap();
+    assert_eq!(writer.reclaim().unwrap(), 64);
+}
+
+/// Bytes that somebody has added to a file are never given out: they may be cut off again.
+#[test]
+fn what_was_added_to_a_file_is_none_of_the_pools() {
+    let media = Heap::new();
+    let pool = create(&media);
+    put(&pool, "a", b"here").unwrap();
+    let (free, total) = (pool.info().free_bytes, pool.info().total_bytes);
+    pool.close().unwrap();
+    let mut longer = media.get(&path()).unwrap();
+    longer.resize(longer.len() + (4 << 20), 0);
+    media.put(&path(), &longer);
+    let pool = open(&media, OpenMode::Writer);
+    assert_eq!((pool.info().free_bytes, pool.info().total_bytes), (free, total));
+    assert_eq!(get(&pool, "a"), b"here");
+}
