@@ -120,3 +120,61 @@ fn a_full_disk_is_said_and_leaves_nothing_behind() {
     pool.grow(None, &PartOptions::single(MIN_FILE_BYTES)).expect("there is room again");
     assert_eq!(pool.info().parts.len(), 2);
 }
+
+/// How many write-backs something makes that is tried with each of them failing in turn.
+fn each_failing(mut attempt: impl FnMut(&Sim, u32) -> bool) -> u32 {
+    let tries = |nth: &u32| {
+        let sim = Sim::new(Granularity::Page);
+        !attempt(&sim, *nth)
+    };
+    (0..).take_while(tries).count() as u32
+}
+
+#[test]
+fn a_creation_with_a_failed_write_back_leaves_nothing_behind() {
+    let failures = each_failing(|sim, nth| {
+        let create = || Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES));
+        sim.inject(Fault::WriteBack(nth));
+        match create() {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::Io, "write-back {nth}");
+                for name in ["p", "p.remanent-creating"] {
+                    assert!(!sim.exists(&path().with_file_name(name)).unwrap(), "{name} after write-back {nth}");
+                }
+                put(&create().expect("the fault is over"), "a").expect("a new pool");
+                false
+            }
+        }
+    });
+    println!("{failures} write-backs failed in turn");
+    assert!(failures > 3, "only {failures}");
+}
+
+#[test]
+fn a_growth_with_a_failed_write_back_is_whole_or_nothing() {
+    let options = PartOptions::single(MIN_FILE_BYTES);
+    let (mut linked, mut unlinked) = (0, 0);
+    let failures = each_failing(|sim, nth| {
+        let pool = Pool::create(sim.clone(), path(), LAYOUT, &options).expect("there is room");
+        put(&pool, "a").expect("there is room");
+        sim.inject(Fault::WriteBack(nth));
+        let Err(error) = pool.grow(None, &options) else { return true };
+        assert_eq!(error.code(), ErrorCode::Io, "write-back {nth}");
+        drop(pool);
+        let pool = open(sim);
+        let (parts, link) = (pool.info().parts.len(), path().with_file_name("p.1"));
+        assert_eq!(sim.exists(&link).unwrap(), parts == 2, "write-back {nth}");
+        if parts == 2 {
+            linked += 1
+        } else {
+            unlinked += 1
+        }
+        pool.region("a").expect("what was acknowledged");
+        pool.grow(None, &options).expect("the fault is over");
+        assert_eq!(pool.info().parts.len(), parts + 1);
+        false
+    });
+    println!("{failures} write-backs failed in turn, {linked} after the link");
+    assert!(unlinked > 0 && linked > 0, "{unlinked} before the link, {linked} after it");
+}

@@ -6,7 +6,7 @@ use crate::campaign::{KILLS_IN_RECOVERY, Lint, Policy, Report};
 use crate::disk::{Disk, FileId};
 use crate::hashed::HashedMap;
 use crate::trace::Event;
-use crate::volatile::{NameChange, Volatile, mix, selections, unit_hash};
+use crate::volatile::{NameChange, Volatile, mix, selections};
 
 /// Which states recovery may show: from the last acknowledged to the last started operation.
 pub(crate) type Allowed = RangeInclusive<usize>;
@@ -187,15 +187,15 @@ impl Explorer<'_> {
             let names_hash = disk.names_hash();
             self.choices(&counts, &changed, |explorer, choice| {
                 let picked = units.iter().zip(choice).filter(|(_, option)| **option > 0);
-                let hash = picked.clone().fold(volatile.hash, |hash, ((key, options), option)| {
-                    hash.wrapping_add(unit_hash(*key, &options[*option])).wrapping_sub(unit_hash(*key, &options[0]))
+                let hash = picked.clone().fold(volatile.hash, |hash, ((_, options), option)| {
+                    hash.wrapping_add(options[*option].hash).wrapping_sub(options[0].hash)
                 });
                 if explorer.is_known(mix(hash, names_hash), allowed) {
                     return;
                 }
                 let mark = disk.mark();
                 for ((key, options), option) in picked {
-                    disk.write(key.0, volatile.offset_of(key.1), &options[*option]);
+                    disk.write(key.0, volatile.offset_of(key.1), &options[*option].bytes);
                 }
                 // The visit counts itself, and those that it nests after itself.
                 let image = explorer.report.images + 1;

@@ -1,6 +1,7 @@
 //! What is visible but not durable yet, and what a crash can make of it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, FileId};
@@ -32,7 +33,15 @@ pub(crate) struct Unit {
     /// Whether the kernel takes it for written although it is not: it could not write it back, and has said so once.
     pub(crate) is_given_up: bool,
     /// Values that a crash may leave: the first is the durable one, the last has every store.
-    pub(crate) options: Vec<Box<[u8]>>,
+    pub(crate) options: Vec<Value>,
+}
+
+/// A value that a crash may leave in a unit.
+#[derive(Clone)]
+pub(crate) struct Value {
+    pub(crate) bytes: Box<[u8]>,
+    /// Hash of it and of its place.
+    pub(crate) hash: u64,
 }
 
 /// A change of the name space that is not durable yet. All of one operation, or nothing.
@@ -119,7 +128,7 @@ impl Volatile {
             if let Some(thread) = non_temporal_by {
                 entry.mark_pending(thread);
             }
-            entry.work_out_options(base);
+            entry.work_out_options((file, unit), base);
         }
         touched
     }
@@ -219,7 +228,7 @@ impl Volatile {
     pub(crate) fn show_all(&self, disk: &mut Disk) {
         self.names.iter().for_each(|op| op.apply(disk));
         for (&(file, unit), entry) in &self.units {
-            disk.write(file, self.offset_of(unit), entry.options.last().expect("a unit has options"));
+            disk.write(file, self.offset_of(unit), &entry.options.last().expect("a unit has options").bytes);
         }
     }
 
@@ -248,7 +257,7 @@ impl Volatile {
         if unit.pieces.is_empty() {
             self.units.remove(&key);
         } else {
-            unit.work_out_options(base);
+            unit.work_out_options(key, base);
         }
     }
 
@@ -260,9 +269,16 @@ impl Volatile {
 }
 
 impl Piece {
+    fn place(&self) -> Range<usize> {
+        usize::from(self.at)..usize::from(self.at) + usize::from(self.len)
+    }
+
     fn apply(&self, content: &mut [u8]) {
-        let at = usize::from(self.at);
-        content[at..at + usize::from(self.len)].copy_from_slice(&self.bytes[..usize::from(self.len)]);
+        content[self.place()].copy_from_slice(&self.bytes[..usize::from(self.len)]);
+    }
+
+    fn changes(&self, content: &[u8]) -> bool {
+        content[self.place()] != self.bytes[..usize::from(self.len)]
     }
 }
 
@@ -278,7 +294,7 @@ impl Unit {
     /// The values that a crash may leave: every prefix of the calls, the next call torn in its pieces, and any
     /// selection of non-temporal pieces, which nothing orders before the fence. Where those are too many, the prefixes
     /// come first, and of the others some of each kind.
-    fn work_out_options(&mut self, base: Box<[u8]>) {
+    fn work_out_options(&mut self, key: (FileId, u64), base: Box<[u8]>) {
         let mut full = base.clone();
         self.pieces.iter().for_each(|piece| piece.apply(&mut full));
         let cached: Vec<&Piece> = self.pieces.iter().filter(|piece| !piece.non_temporal).collect();
@@ -286,12 +302,14 @@ impl Unit {
         let mut content = base.clone();
         let (mut boundaries, mut torn_calls) = (vec![base], Vec::new());
         for group in cached.chunk_by(|a, b| a.group == b.group) {
-            selections(group.len(), |chosen| {
+            // Whether a piece arrives that stores what is there already, nobody can tell.
+            let telling: Vec<_> = group.iter().filter(|piece| piece.changes(&content)).collect();
+            selections(telling.len(), |chosen| {
                 let mut torn = content.clone();
-                group.iter().zip(chosen).filter(|(_, chosen)| **chosen).for_each(|(piece, _)| piece.apply(&mut torn));
+                telling.iter().zip(chosen).filter(|(_, on)| **on).for_each(|(piece, _)| piece.apply(&mut torn));
                 torn_calls.push(torn);
             });
-            group.iter().for_each(|piece| piece.apply(&mut content));
+            telling.iter().for_each(|piece| piece.apply(&mut content));
             boundaries.push(content.clone());
         }
         for boundary in boundaries.iter().rev() {
@@ -301,33 +319,34 @@ impl Unit {
                 torn_calls.push(torn);
             });
         }
-        let first = boundaries[0].clone();
-        let mut options: Vec<Box<[u8]>> = vec![first];
+        let value = |bytes: Box<[u8]>| Value { hash: unit_hash(key, &bytes), bytes };
+        let full = value(full);
+        let mut options = vec![value(boundaries[0].clone())];
         for candidates in [boundaries, torn_calls] {
-            let hash = |content: &[u8]| unit_hash((0, 0), content);
-            let mut seen: HashedSet = options.iter().map(|content| hash(content)).collect();
-            seen.insert(hash(&full));
-            let fresh: Vec<Box<[u8]>> = candidates.into_iter().filter(|content| seen.insert(hash(content))).collect();
+            let mut seen: HashedSet = options.iter().map(|value| value.hash).collect();
+            seen.insert(full.hash);
+            let fresh: Vec<Value> = candidates.into_iter().map(value).filter(|value| seen.insert(value.hash)).collect();
             let (len, room) = (fresh.len(), MAX_OPTIONS.saturating_sub(options.len() + 1));
             let chosen = |i: &usize| len <= room || (i * room) / len != ((i + 1) * room) / len;
-            options.extend(fresh.into_iter().enumerate().filter(|(i, _)| chosen(i)).map(|(_, content)| content));
+            options.extend(fresh.into_iter().enumerate().filter(|(i, _)| chosen(i)).map(|(_, value)| value));
         }
         // The last is what the program sees, even where that is what is durable as well.
-        if options.len() > 1 || options[0] != full {
+        if options.len() > 1 || options[0].hash != full.hash {
             options.push(full);
         }
         self.options = options;
     }
 }
 
-/// Hash of one unit's content and place.
+/// Hash of one unit's content and place, in four lanes that do not wait for each other.
 pub(crate) fn unit_hash(key: (FileId, u64), content: &[u8]) -> u64 {
-    let words = content.chunks(8).map(|word| {
+    let mut lanes = [0, 1, 2, 3].map(|lane| mix(lane, key.1));
+    for (number, word) in content.chunks(8).enumerate() {
         let mut bytes = [0; 8];
         bytes[..word.len()].copy_from_slice(word);
-        u64::from_le_bytes(bytes)
-    });
-    words.fold(mix(key.0 as u64, key.1), mix)
+        lanes[number % 4] = mix(lanes[number % 4], u64::from_le_bytes(bytes));
+    }
+    lanes.into_iter().fold(key.0 as u64, mix)
 }
 
 /// Stirs a value into a hash, with the finaliser of MurmurHash3 (Appleby, public domain).
@@ -377,7 +396,7 @@ mod tests {
 
     fn words(volatile: &Volatile, unit: u64) -> Vec<[u64; 2]> {
         let word = |b: &[u8], i: usize| u64::from_le_bytes(b[i * 8..i * 8 + 8].try_into().unwrap());
-        volatile.units[&(0, unit)].options.iter().map(|o| [word(o, 0), word(o, 1)]).collect()
+        volatile.units[&(0, unit)].options.iter().map(|o| [word(&o.bytes, 0), word(&o.bytes, 1)]).collect()
     }
 
     #[test]

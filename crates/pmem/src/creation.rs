@@ -114,8 +114,9 @@ impl<M: Media> Pool<M> {
             layout_version: layout.version,
         };
         // The lock goes over from the creation to the writer: nobody can come between.
-        let file = make_part(&media, path, path, &part, options)?.swap_remove(0).file;
-        Pool::open_file(media, path, file, Some(layout), OpenMode::Writer)
+        let made = make_part(&media, path, path, &part, options)?;
+        let opened = Pool::open_file(media.clone(), path, made[0].file.clone(), Some(layout), OpenMode::Writer);
+        opened.inspect_err(|_| remove_made(&media, &made))
     }
 
     /// Adds a part, in a file beside the first one named after it with `.1`, `.2`, ... added, or at `path`.
@@ -128,12 +129,12 @@ impl<M: Media> Pool<M> {
         // Commits go on while the files are made, which may take long; only the link needs the writer's lock.
         let _one_at_a_time = self.shared.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let set = self.set();
-        let index = set.part_count();
-        if path.is_none() && set.media().is_device(set.path()) {
+        let (pool, index) = (set.reached_by(), set.part_count());
+        if path.is_none() && set.media().is_device(&pool) {
             let reason = "name the file or the device of the new part";
             return Err(Error::Unsupported { what: "growth by a file beside a device", reason });
         }
-        let path = path.map_or_else(|| default_part_path(set.path(), index), Path::to_owned);
+        let path = path.map_or_else(|| default_part_path(&pool, index), Path::to_owned);
         options.check(&path)?;
         if usize::from(index) >= MAX_PARTS {
             return Err(Error::TooLarge {
@@ -151,7 +152,7 @@ impl<M: Media> Pool<M> {
             layout: &identity.layout,
             layout_version: identity.layout_version,
         };
-        let link = NextPart { part: part.part, length_bytes: options.file_bytes, name: stored_name(set.path(), &path) };
+        let link = NextPart { part: part.part, length_bytes: options.file_bytes, name: stored_name(&pool, &path) };
         let last = read_superblock(set, index - 1)?;
         let linked = Superblock { next: Some(link.clone()), ..last.superblock.clone() };
         if !linked.names_fit() {
@@ -161,9 +162,9 @@ impl<M: Media> Pool<M> {
             });
         }
         remove_if_orphan(media, &path, identity.set, u32::from(index))?;
-        let made = make_part(media, set.path(), &path, &part, options)?;
+        let made = make_part(media, &pool, &path, &part, options)?;
         let expected = Expected { set: identity.set, part: Some(part.part), index: u32::from(index) };
-        let ready = open_part(media, set.path(), &path, None, OpenMode::Writer, expected).and_then(|opened| {
+        let ready = open_part(media, &pool, &path, None, OpenMode::Writer, expected).and_then(|opened| {
             let guard = self.shared.lock_to_write()?;
             // It may have been closed meanwhile.
             if guard.is_some() { Ok((opened, guard)) } else { Err(self.shared.not_writable()) }
@@ -364,7 +365,7 @@ fn stored_name(pool: &Path, path: &Path) -> Vec<u8> {
 /// Removes what an interrupted growth has left beside the pool.
 pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
     let index = set.part_count();
-    let path = default_part_path(set.path(), index);
+    let path = default_part_path(&set.reached_by(), index);
     let media = set.media();
     // What is being made there just now is another pool, and nobody's leftover; what cannot be opened is not ours.
     let _ = remove_leftover(media, &temporary(&path));

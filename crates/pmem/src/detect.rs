@@ -27,6 +27,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) map_sync: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum SubjectKind {
     DeviceDax,
     /// A file on the file system with this magic number (statfs(2)).

@@ -223,12 +223,13 @@ pub(crate) fn open_new_parts<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<(
 fn open_linked<M: Media>(set: &PoolSet<M>, uuid: Uuid, mut next: Option<NextPart>) -> Result<()> {
     while let Some(link) = next {
         let index = set.part_count();
-        let path = stored_path(set.path(), &link.name);
+        let pool = set.reached_by();
+        let path = stored_path(&pool, &link.name);
         if usize::from(index) >= MAX_PARTS {
             return Err(Error::Corrupt { path: set.path().to_owned(), what: "the chain of parts", offset_bytes: 0 });
         }
         let expected = Expected { set: uuid, part: Some(link.part), index: u32::from(index) };
-        let opened = open_part(set.media(), set.path(), &path, None, set.mode(), expected)?;
+        let opened = open_part(set.media(), &pool, &path, None, set.mode(), expected)?;
         next = opened.superblock.next;
         set.push(opened.part);
     }

@@ -123,6 +123,8 @@ pub const MAX_PARTS: usize = 1024;
 pub struct PoolSet<M: Media> {
     media: M,
     path: PathBuf,
+    /// The directory that a relative path is relative to: that of the process when the pool was opened.
+    opened_in: Option<PathBuf>,
     mode: OpenMode,
     parts: Box<[OnceLock<Box<Part<M>>>]>,
     /// Held while pages are synced, so that nobody is told of success between a failure and its note.
@@ -137,6 +139,8 @@ impl<M: Media> PoolSet<M> {
         let set = PoolSet {
             media,
             path: path.to_owned(),
+            // An unknown directory is no worse than the path alone.
+            opened_in: path.is_relative().then(|| std::env::current_dir().ok()).flatten(),
             mode,
             parts,
             syncing: Mutex::new(()),
@@ -159,6 +163,15 @@ impl<M: Media> PoolSet<M> {
     /// The name of the pool's first file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A path by which the first file is reached now: the one that was given, unless the process has moved to another
+    /// directory since.
+    pub(crate) fn reached_by(&self) -> PathBuf {
+        match &self.opened_in {
+            Some(directory) if std::env::current_dir().ok().as_ref() != Some(directory) => directory.join(&self.path),
+            _ => self.path.clone(),
+        }
     }
 
     /// How the pool was opened.

@@ -319,3 +319,22 @@ fn a_forked_child_reads_its_views_and_is_refused_everything_else() {
     writer.close().expect("it can be marked clean");
     assert_eq!(open(&scene.path(), OpenMode::Writer).expect("the lock is free").info().names, 2);
 }
+
+/// Neither what a growth might have left nor a stranger's file of that name keeps a writer out, but no growth goes past.
+#[test]
+fn what_stands_in_the_way_of_a_new_part_is_left_alone_and_named() {
+    let scene = Scene::new();
+    let (leftover, part) = (scene.dir.path().join("pool.2.remanent-creating"), scene.dir.path().join("pool.2"));
+    let grow = |pool: &Pool<Mapped>| pool.grow(None, &PartOptions::single(MIN_FILE_BYTES));
+    fs::create_dir(&leftover).expect("a folder");
+    let pool = open(&scene.path(), OpenMode::Writer).expect("the leftover is none of ours");
+    scene.refuses(ErrorCode::IsDirectory, || grow(&pool));
+    fs::remove_dir(&leftover).expect("an empty folder");
+    fs::write(&part, "a letter").expect("a file");
+    drop(pool);
+    let pool = open(&scene.path(), OpenMode::Writer).expect("the stranger is none of ours");
+    scene.refuses(ErrorCode::AlreadyExists, || grow(&pool));
+    fs::remove_file(&part).expect("the file");
+    grow(&pool).expect("nothing is in the way");
+    assert_eq!((pool.info().parts.len(), fs::read_dir(scene.dir.path()).expect("a folder").count()), (3, 3));
+}

@@ -35,7 +35,7 @@ const CHECKS: &[Check] = &[
     Check {
         name: "no persistence domain: power-fail safe by the administrator's assertion",
         scene: "unknown",
-        environment: &[("REMANENT_ASSUME_PERSISTENT", "/first")],
+        environment: &[("REMANENT_ASSUME_PERSISTENT", "/first/pool:/first/asserted")],
         run: storage::asserted_domain,
     },
 ];

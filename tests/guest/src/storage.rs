@@ -82,4 +82,7 @@ pub(crate) fn asserted_domain() {
     expect(&backing, Durability::PowerFailSafe, Granularity::CacheLine, Provenance::Measured);
     assert!(backing.reason.contains("administrator"), "{}", backing.reason);
     samples::check(&pool, "a").unwrap();
+    // A new pool has its name when it is asked, although it was made under another one.
+    let new = samples::create(Path::new("/first/asserted"), &PartOptions::single(8 * MIB));
+    assert_eq!(new.info().backing, backing);
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{self as sys, FallocateFlags, FileType, Mode, OFlags, Stat, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -29,11 +29,15 @@ pub struct MappedFile {
     pub(super) map_sync: bool,
     pub(super) device: Option<DeviceDax>,
     backing: Backing,
+    /// What the backing was found out from, besides the name.
+    kind: SubjectKind,
+    number: (u32, u32),
+    detector: Arc<Detector>,
 }
 
 impl MappedFile {
     /// Opens what has this name, after a look at what it is: a device would notice being opened, a FIFO would block.
-    pub(super) fn open(path: &Path, mode: OpenMode, detector: &Detector) -> Result<MappedFile> {
+    pub(super) fn open(path: &Path, mode: OpenMode, detector: &Arc<Detector>) -> Result<MappedFile> {
         let refusal = Refusal { operation: "opening", path, mode };
         let stat = sys::lstat(path).map_err(|e| refusal.of_open(e))?;
         check_kind(path, &stat, detector)?;
@@ -47,7 +51,12 @@ impl MappedFile {
     }
 
     /// Finds out what was opened. The name may have changed its meaning since it was looked at, so all is asked again.
-    pub(super) fn adopt(path: &Path, descriptor: OwnedFd, mode: OpenMode, detector: &Detector) -> Result<MappedFile> {
+    pub(super) fn adopt(
+        path: &Path,
+        descriptor: OwnedFd,
+        mode: OpenMode,
+        detector: &Arc<Detector>,
+    ) -> Result<MappedFile> {
         let stat = sys::fstat(&descriptor).map_err(|e| Error::io("examining", path, e))?;
         check_kind(path, &stat, detector)?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
@@ -62,11 +71,10 @@ impl MappedFile {
         };
         let trial_bytes = device.map_or(rustix::param::page_size() as u64, |d| d.alignment_bytes);
         let map_sync = map::grants_map_sync(&descriptor, trial_bytes);
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let backing = detector.backing(&Subject { path: &absolute, device: number, kind, map_sync });
+        let backing = backing(detector, path, number, kind, map_sync);
         let is_writable = mode == OpenMode::Writer;
-        let (path, locks) = (path.to_owned(), OnceLock::new());
-        Ok(MappedFile { path, descriptor, locks, is_writable, map_sync, device, backing })
+        let (path, locks, detector) = (path.to_owned(), OnceLock::new(), detector.clone());
+        Ok(MappedFile { path, descriptor, locks, is_writable, map_sync, device, backing, kind, number, detector })
     }
 
     /// Opens the same file once more.
@@ -143,6 +151,8 @@ impl MediaFile for MappedFile {
     }
 
     fn renamed(&mut self, path: &Path) {
+        // What the administrator asserts is asserted of names.
+        self.backing = backing(&self.detector, path, self.number, self.kind, self.map_sync);
         self.path = path.to_owned();
     }
 
@@ -230,6 +240,12 @@ impl MediaFile for MappedFile {
     fn find_lock(&self, range: Range<u64>) -> Result<Option<u64>> {
         lock::find_lock(self.lock_file()?, range).map_err(|e| Error::io("looking for locks", &self.path, e))
     }
+}
+
+/// What is promised of something with this name.
+fn backing(detector: &Detector, path: &Path, device: (u32, u32), kind: SubjectKind, map_sync: bool) -> Backing {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    detector.backing(&Subject { path: &absolute, device, kind, map_sync })
 }
 
 /// Whether the name is a device-DAX device; anything that cannot be examined is not.
