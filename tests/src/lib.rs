@@ -1,10 +1,11 @@
-//! Crash campaigns over the protocols of the product crates.
+//! Crash campaigns over the protocols of the product crates, and the golden files of their formats.
 //!
 //! Each protocol comes with a model that shares no code with it. The campaigns run short in `cargo test` and long in
 //! the deep lane.
 #![deny(unsafe_code)]
 
 pub mod deep;
+pub mod golden;
 pub mod kill;
 pub mod pool;
 pub mod register;

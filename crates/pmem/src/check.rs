@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | files | every file of the set: there, the right one, long enough, both copies of its superblock valid and equal |
 //! | contents | the root cell's copies, the log replayed, the tail hint, every extent in range and disjoint |
-//! | medium | every byte in use can be read |
 //! | surroundings | what interrupted creations and growths have left beside the pool |
+//! | medium | every byte in use can be read |
 //!
 //! A pool that a writer has open may be checked. What it is changing can then be seen half done, so a check that finds
-//! something is made again.
+//! something before it reads the medium is made again.
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,7 @@ use crate::media::{Media, MediaFile, OpenMode};
 use crate::members::{self, Member, Members};
 use crate::opening::{check_superblock, pread_superblock};
 use crate::pins::WRITER_AT;
+use crate::pool::LOOKS_BESIDE_A_WRITER;
 
 mod contents;
 
@@ -120,9 +121,6 @@ impl CheckReport {
     }
 }
 
-/// A writer at work may be in the middle of a change at each look, but hardly at three.
-const LOOKS_BESIDE_A_WRITER: usize = 3;
-
 /// Checks a pool and changes nothing, not even when it is damaged; `progress` is told how far it is. Beside a writer
 /// it is safe.
 ///
@@ -131,23 +129,26 @@ const LOOKS_BESIDE_A_WRITER: usize = 3;
 /// `NotFirstPart`, or one that only a newer version understands: `NewerVersion`, `UnknownFeature`; and `Io`. Damage is
 /// no error: it is in the report.
 pub fn check<M: Media>(media: &M, path: &Path, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
-    let mut looks = 1;
-    loop {
-        let report = look(media, path, &mut progress)?;
-        let is_settled = !report.has_writer || report.worst().is_none_or(|worst| worst == Severity::Note);
-        if is_settled || looks == LOOKS_BESIDE_A_WRITER {
+    for _ in 1..LOOKS_BESIDE_A_WRITER {
+        if let Some(report) = look(media, path, &mut progress, false)? {
             return Ok(report);
         }
-        looks += 1;
     }
+    Ok(look(media, path, &mut progress, true)?.expect("the last look reports what it sees"))
 }
 
-fn look<M: Media>(media: &M, path: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+/// One look; none when it has found something that a writer may be in the middle of, unless it is the last look.
+fn look<M: Media>(
+    media: &M,
+    path: &Path,
+    progress: &mut dyn FnMut(CheckProgress),
+    is_last: bool,
+) -> Result<Option<CheckReport>> {
     let first = media.open(path, OpenMode::Inspect)?;
     let had_writer = has_writer(&first)?;
     let members = match members::find(media, path, first, OpenMode::Inspect) {
         Err(error @ (Error::SuperblockLost { .. } | Error::Corrupt { .. } | Error::BadBlock { .. })) => {
-            return Ok(unreadable(path, had_writer, &error));
+            return Ok((is_last || !had_writer).then(|| unreadable(path, had_writer, &error)));
         }
         result => result?,
     };
@@ -164,18 +165,25 @@ fn look<M: Media>(media: &M, path: &Path, progress: &mut dyn FnMut(CheckProgress
         findings: Vec::new(),
     };
     check_files(&members, &mut report)?;
-    if report.worst() != Some(Severity::Damage) {
-        contents::check(media, path, &mut report, progress)?;
-    }
+    let opened = match report.worst() {
+        Some(Severity::Damage) => None,
+        _ => contents::open(media, path, &mut report)?,
+    };
     if members.complete {
         check_surroundings(media, path, &members, &mut report)?;
     }
     report.has_writer |= has_writer(first)?;
+    if report.has_writer && !is_last && report.worst() > Some(Severity::Note) {
+        return Ok(None);
+    }
+    if let Some(opened) = opened {
+        contents::read(&opened, &mut report, progress)?;
+    }
     if report.has_writer {
         let message = "a writer has the pool open; what it is changing may be seen half done".to_owned();
         report.add(Severity::Note, path, None, message);
     }
-    Ok(report)
+    Ok(Some(report))
 }
 
 fn has_writer<F: MediaFile>(first: &F) -> Result<bool> {

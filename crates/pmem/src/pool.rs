@@ -434,7 +434,7 @@ impl<M: Media> Region<M> {
 }
 
 /// What is read while a writer changes it may be half old and half new, and look damaged; hardly so often.
-const LOOKS_BESIDE_A_WRITER: usize = 16;
+pub(crate) const LOOKS_BESIDE_A_WRITER: usize = 16;
 
 /// Reads once, and again while what was read looks damaged and somebody is writing.
 fn beside_a_writer<T>(mode: OpenMode, has_writer: impl Fn() -> bool, read: impl Fn() -> Result<T>) -> Result<T> {

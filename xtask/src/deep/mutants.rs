@@ -127,20 +127,8 @@ const SIGNS: [&str; 9] = [
 
 /// The tests that must notice, the quick ones first.
 const SUITES: &[&[&str]] = &[
-    &[
-        "-p",
-        "remanent-pmem",
-        "--lib",
-        "--test",
-        "flips",
-        "--test",
-        "pool",
-        "--test",
-        "golden",
-        "--test",
-        "pool_private",
-    ],
-    &["-p", "remanent-tests", "--test", "interleavings", "--test", "foreign_bytes"],
+    &["-p", "remanent-pmem", "--lib", "--test", "flips", "--test", "pool", "--test", "pool_private"],
+    &["-p", "remanent-tests", "--test", "golden_pool", "--test", "interleavings", "--test", "foreign_bytes"],
     &["-p", "remanent-tests", "--test", "crash_core", "a_"],
 ];
 

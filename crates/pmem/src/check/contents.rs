@@ -21,13 +21,15 @@ const MOST_EXTENTS_NAMED: usize = 100;
 /// An extent and whose it is.
 type Owned = (Extent, String);
 
-/// Looks at a set whose files are all there. Damage goes into the report.
-pub(super) fn check<M: Media>(
-    media: &M,
-    path: &Path,
-    report: &mut CheckReport,
-    progress: &mut dyn FnMut(CheckProgress),
-) -> Result<()> {
+/// A set whose metadata was looked at, and everything that is in use in it.
+pub(super) struct Opened<M: Media> {
+    set: PoolSet<M>,
+    owned: Vec<Owned>,
+}
+
+/// Looks at the metadata of a set whose files are all there. Damage goes into the report; none is returned when it
+/// leaves nothing that could be read.
+pub(super) fn open<M: Media>(media: &M, path: &Path, report: &mut CheckReport) -> Result<Option<Opened<M>>> {
     let file = Arc::new(media.open(path, OpenMode::Inspect)?);
     let replayed =
         opening::open_set(media.clone(), path, file, None, OpenMode::Inspect).and_then(|(set, superblock)| {
@@ -39,7 +41,7 @@ pub(super) fn check<M: Media>(
         Ok(both) => both,
         Err(error) => {
             report.add_error(path, &error);
-            return Ok(());
+            return Ok(None);
         }
     };
     report.generation = Some(replayed.catalogue.generation);
@@ -50,13 +52,13 @@ pub(super) fn check<M: Media>(
         report.add(Severity::Note, path, None, message);
     }
     let owned = owned_extents(&replayed);
-    if check_extents(&set, &owned, report) {
-        if let Err(error) = replayed.free_map(&set) {
-            report.add_error(path, &error);
-        }
-        read_everything(&set, &owned, report, progress)?;
+    if !check_extents(&set, &owned, report) {
+        return Ok(None);
     }
-    Ok(())
+    if let Err(error) = replayed.free_map(&set) {
+        report.add_error(path, &error);
+    }
+    Ok(Some(Opened { set, owned }))
 }
 
 /// Copies that are there twice although one would do.
@@ -136,12 +138,12 @@ fn is_inside(areas: &[Extent], extent: Extent) -> bool {
 }
 
 /// Reads all extents through the file interface, so that a bad block is found here and no signal later.
-fn read_everything<M: Media>(
-    set: &PoolSet<M>,
-    owned: &[Owned],
+pub(super) fn read<M: Media>(
+    opened: &Opened<M>,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<()> {
+    let Opened { set, owned } = opened;
     let total_bytes = owned.iter().map(|(extent, _)| extent.len_bytes).sum();
     let mut buffer = vec![0; PIECE_BYTES as usize];
     let mut done_bytes = 0;

@@ -1,37 +1,11 @@
 //! Pools of every released format version still open, and this version writes what its golden file says.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use remanent_pmem::{Heap, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec};
+use pmem::{Heap, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec};
+use remanent_tests::golden;
 
 const LAYOUT: Layout = Layout { name: "golden", version: 1 };
-const PAGE: usize = 4096;
-fn folder(version: u32) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../testdata/pools/v{version}"))
-}
-
-/// A file as text: each 16 bytes that are not all zero, with their offset, both in hexadecimal.
-fn to_text(content: &[u8]) -> String {
-    let mut text = format!("{:x}\n", content.len());
-    for (number, row) in content.chunks(16).enumerate().filter(|(_, row)| row.iter().any(|&byte| byte != 0)) {
-        let hex: String = row.iter().map(|byte| format!("{byte:02x}")).collect();
-        text += &format!("{:x} {hex}\n", number * 16);
-    }
-    text
-}
-
-fn from_text(text: &str) -> Vec<u8> {
-    let number = |text: &str| usize::from_str_radix(text, 16).expect("a hexadecimal number");
-    let (len, rows) = text.split_once('\n').expect("a first line");
-    let mut content = vec![0; number(len)];
-    for row in rows.lines() {
-        let (offset, hex) = row.split_once(' ').expect("an offset and bytes");
-        for (i, byte) in hex.as_bytes().chunks(2).enumerate() {
-            content[number(offset) + i] = number(std::str::from_utf8(byte).expect("text")) as u8;
-        }
-    }
-    content
-}
 
 /// Two parts, a compaction, a replaced and a removed name.
 fn make(media: &Heap) {
@@ -64,16 +38,7 @@ fn this_version_writes_the_bytes_of_its_golden_files() {
     let media = Heap::new();
     make(&media);
     for name in FILES {
-        let content = media.get(&Path::new("/").join(name)).expect("a file of the pool");
-        let golden = folder(1).join(format!("{name}.hex"));
-        if std::env::var_os("REMANENT_WRITE_GOLDEN").is_some() {
-            std::fs::create_dir_all(folder(1)).expect("a folder of the tree");
-            std::fs::write(&golden, to_text(&content)).expect("a file of the tree");
-        }
-        let golden = from_text(&std::fs::read_to_string(&golden).expect("the golden file"));
-        assert_eq!(golden.len(), content.len());
-        let differs = golden.chunks(PAGE).zip(content.chunks(PAGE)).position(|(golden, content)| golden != content);
-        assert_eq!(differs, None, "{name}: the first page that differs; a changed format needs a new version");
+        golden::check(name, &media.get(&Path::new("/").join(name)).expect("a file of the pool"));
     }
 }
 
@@ -81,8 +46,7 @@ fn this_version_writes_the_bytes_of_its_golden_files() {
 fn pools_of_version_1_open_and_hold_what_was_put_in() {
     let media = Heap::new();
     for name in FILES {
-        let golden = std::fs::read_to_string(folder(1).join(format!("{name}.hex"))).expect("the golden file");
-        media.put(&Path::new("/").join(name), &from_text(&golden));
+        media.put(&Path::new("/").join(name), &golden::read(1, name));
     }
     for mode in [OpenMode::Inspect, OpenMode::Reader, OpenMode::Writer] {
         let pool = Pool::open(media.clone(), Path::new("/golden"), Some(LAYOUT), mode).expect("version 1 opens");

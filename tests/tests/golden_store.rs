@@ -1,39 +1,13 @@
 //! Stores of every released format version still open, and this version writes what its golden file says.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pmem::{Heap, MIN_FILE_BYTES, OpenMode, PartOptions};
-use remanent_store::{
+use remanent_tests::golden;
+use store::{
     ByteOrder, Checksums, DType, Descriptor, Field, Flags, FloatFormat, Object, ObjectKind, Order, PersistOptions,
     Store, TimeStep, TimeUnit, TypeClass,
 };
-
-fn file(version: u32) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../testdata/pools/v{version}/store.hex"))
-}
-
-/// A file as text: each 16 bytes that are not all zero, with their offset, both in hexadecimal.
-fn to_text(content: &[u8]) -> String {
-    let mut text = format!("{:x}\n", content.len());
-    for (number, row) in content.chunks(16).enumerate().filter(|(_, row)| row.iter().any(|&byte| byte != 0)) {
-        let hex: String = row.iter().map(|byte| format!("{byte:02x}")).collect();
-        text += &format!("{:x} {hex}\n", number * 16);
-    }
-    text
-}
-
-fn from_text(text: &str) -> Vec<u8> {
-    let number = |text: &str| usize::from_str_radix(text, 16).expect("a hexadecimal number");
-    let (len, rows) = text.split_once('\n').expect("a first line");
-    let mut content = vec![0; number(len)];
-    for row in rows.lines() {
-        let (offset, hex) = row.split_once(' ').expect("an offset and bytes");
-        for (i, byte) in hex.as_bytes().chunks(2).enumerate() {
-            content[number(offset) + i] = number(std::str::from_utf8(byte).expect("text")) as u8;
-        }
-    }
-    content
-}
 
 fn dtype(class: TypeClass, order: ByteOrder, item_bytes: u64) -> DType {
     DType::new(class, order, item_bytes).expect("a type of the table")
@@ -111,19 +85,12 @@ fn create(media: &Heap) {
 fn this_version_writes_the_bytes_of_its_golden_file() {
     let media = Heap::new();
     create(&media);
-    let content = media.get(Path::new("/store")).expect("the file of the store");
-    if std::env::var_os("REMANENT_WRITE_GOLDEN").is_some() {
-        std::fs::write(file(1), to_text(&content)).expect("a file of the tree");
-    }
-    let golden = from_text(&std::fs::read_to_string(file(1)).expect("the golden file"));
-    assert_eq!(golden.len(), content.len());
-    let differs = golden.iter().zip(&content).position(|(golden, content)| golden != content);
-    assert_eq!(differs, None, "the first byte that differs; a changed format needs a new version");
+    golden::check("store", &media.get(Path::new("/store")).expect("the file of the store"));
 }
 
 #[test]
 fn a_store_of_version_1_opens_and_holds_every_type() {
-    let golden = from_text(&std::fs::read_to_string(file(1)).expect("the golden file"));
+    let golden = golden::read(1, "store");
     for mode in [OpenMode::Inspect, OpenMode::Reader, OpenMode::Writer] {
         let media = Heap::new();
         media.put(Path::new("/store"), &golden);
