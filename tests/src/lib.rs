@@ -4,10 +4,13 @@
 //! the deep lane.
 #![deny(unsafe_code)]
 
+pub mod coverage;
 pub mod deep;
 pub mod golden;
 pub mod kill;
 pub mod pool;
+pub mod probe;
 pub mod register;
+pub mod removal;
 pub mod spikes;
 pub mod store;

@@ -9,11 +9,12 @@ use pmem::{
     Error, Layout, MIN_FILE_BYTES, Media, OpenMode, PartOptions, Pool, RedoBatch, Region, RegionSpec, Reservation,
 };
 
+use crate::probe::{PROBE, candidates, is_probed, probed, unprobed};
+
 const LAYOUT: Layout = Layout { name: "crash", version: 1 };
 /// Content of a region with a long description.
 const DESCRIBED_BYTES: usize = 64;
-/// A name that recovery writes and the model ignores.
-const PROBE: &str = "probe";
+const PROBE_CONTENT: &[u8] = b"probe";
 
 /// One step of a workload.
 #[derive(Clone, Debug)]
@@ -93,6 +94,11 @@ fn load(region: &Region<Sim>) -> Result<Vec<u8>, String> {
         content.extend(bytes);
     }
     Ok(content)
+}
+
+fn check_probe(region: &Region<Sim>) -> Result<(), String> {
+    let content = load(region)?;
+    if content == PROBE_CONTENT { Ok(()) } else { Err(format!("the probe holds {content:?}")) }
 }
 
 /// A process that has the pool open, and space that it holds on to.
@@ -211,11 +217,11 @@ impl PoolSteps {
         PartOptions { file_bytes: MIN_FILE_BYTES, more_files: self.more_files.clone(), chunk_bytes: 2 << 20 }
     }
 
-    /// The model after so many operations; operation 1 is the creation.
+    /// The model after so many operations; operation 1 is the creation. The probe is none of its names.
     fn model(&self, operations: usize) -> Model {
         let mut model = Model { parts: 1, ..Model::default() };
         let names = &mut model.names;
-        for step in self.steps.iter().take(operations.saturating_sub(1)) {
+        for step in self.steps.iter().take(unprobed(operations).saturating_sub(1)) {
             match step {
                 Step::Put(puts) => {
                     for &(name, seed, len) in puts {
@@ -289,7 +295,7 @@ impl PoolSteps {
 
     fn probe(pool: &Pool<Sim>) -> Result<(), Error> {
         let mut batch = RedoBatch::new();
-        batch.put(PROBE, spec(pool, b"probe")?);
+        batch.put(PROBE, spec(pool, PROBE_CONTENT)?);
         pool.commit(batch).map(drop)
     }
 
@@ -297,10 +303,12 @@ impl PoolSteps {
     fn explain(&self, pool: &Pool<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
         let info = pool.info();
         let mut found = Model { parts: info.parts.len(), ..Model::default() };
-        let mut used_bytes = 0;
+        let (mut used_bytes, mut has_probe) = (0, false);
         for region in pool.regions("").map_err(|e| e.to_string())? {
             used_bytes += region.info().extents.iter().map(|extent| extent.len_bytes).sum::<u64>();
             if region.name() == PROBE {
+                has_probe = true;
+                check_probe(&region)?;
                 continue;
             }
             let known = ["a", "b", "c", "d", "e"].into_iter().find(|name| *name == region.name());
@@ -317,11 +325,10 @@ impl PoolSteps {
             return Err(format!("{left} bytes are neither free nor used"));
         }
         // Several operations may leave the same contents; the newest allowed one is as good as any.
-        let (start, end) = (*allowed.start(), *allowed.end());
-        (start.max(1)..=end)
-            .rev()
-            .find(|&operations| self.model(operations) == found)
-            .ok_or_else(|| format!("{} parts and the names {:?} fit no allowed state", found.parts, found.names.keys()))
+        candidates(allowed, has_probe).find(|&operations| self.model(operations) == found).ok_or_else(|| {
+            let Model { names, parts } = &found;
+            format!("{parts} parts and the names {:?}, probe {has_probe}, fit no allowed state", names.keys())
+        })
     }
 }
 
@@ -376,22 +383,23 @@ impl Protocol for PoolSteps {
         let pool = open(OpenMode::Writer).map_err(text)?;
         let state = self.explain(&pool, &allowed)?;
         sim.observed(state);
-        let only = state..=state;
         // Recovered again, after a kill: the same.
         sim.kill();
         drop(pool);
         let pool = open(OpenMode::Writer).map_err(text)?;
-        self.explain(&pool, &only)?;
+        self.explain(&pool, &(state..=state))?;
+        let next = probed(state);
+        sim.started(next);
         Self::probe(&pool).map_err(text)?;
+        sim.acknowledged(next);
         pool.close().map_err(text)?;
         let pool = open(OpenMode::Writer).map_err(text)?;
-        self.explain(&pool, &only)?;
-        pool.region(PROBE).map_err(text)?;
+        self.explain(&pool, &(next..=next))?;
         Ok(state)
     }
 
     fn same(&self, a: usize, b: usize) -> bool {
-        a > 0 && b > 0 && self.model(a) == self.model(b)
+        a > 0 && b > 0 && is_probed(a) == is_probed(b) && self.model(a) == self.model(b)
     }
 }
 
@@ -399,6 +407,8 @@ impl PoolSteps {
     /// As [`PoolSteps::explain`], without the accounting, which only a writer can do.
     fn explain_reader(&self, pool: &Pool<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
         let regions = pool.regions("").map_err(|e| e.to_string())?;
+        let has_probe = regions.iter().any(|region| region.name() == PROBE);
+        regions.iter().filter(|region| region.name() == PROBE).try_for_each(check_probe)?;
         let named = |region: &&Region<Sim>| region.name() != PROBE;
         let found: BTreeMap<String, Vec<u8>> = regions
             .iter()
@@ -411,7 +421,6 @@ impl PoolSteps {
             let same = |(name, bytes): (&&str, &Vec<u8>)| found.get(*name) == Some(bytes);
             expected == parts && names.len() == found.len() && names.iter().all(same)
         };
-        let (start, end) = (*allowed.start(), *allowed.end());
-        (start.max(1)..=end).rev().find(fits).ok_or_else(|| "a reader saw no allowed state".into())
+        candidates(allowed, has_probe).find(fits).ok_or_else(|| "a reader saw no allowed state".into())
     }
 }

@@ -8,8 +8,7 @@ use crash::{Protocol, Sim};
 use pmem::{MIN_FILE_BYTES, Media, OpenMode, PartOptions};
 use store::{Checksums, Error, Object, ObjectView, PersistOptions, Store};
 
-/// A name that recovery writes and the model ignores.
-const PROBE: &str = "probe";
+use crate::probe::{PROBE, candidates, is_probed, probed, unprobed};
 
 /// One step of a workload.
 #[derive(Clone, Debug)]
@@ -139,7 +138,7 @@ impl StoreSteps {
     /// The model after so many operations; operation 1 is the creation.
     fn model(&self, operations: usize) -> Model {
         let mut model = Model::new();
-        for step in self.steps.iter().take(operations.saturating_sub(1)) {
+        for step in self.steps.iter().take(unprobed(operations).saturating_sub(1)) {
             match step {
                 Step::Persist(puts) => {
                     model.extend(puts.iter().map(|&(name, first, len)| (name.to_owned(), numbers(first, len))));
@@ -194,17 +193,19 @@ impl StoreSteps {
         let text = |e: Error| format!("{e} [{}]", e.code().name());
         let mut found = Model::new();
         for view in store.get_every().map_err(text)? {
-            if view.name() != PROBE {
-                view.verify().map_err(text)?;
-                found.insert(view.name().to_owned(), view.to_vec().map_err(text)?);
-            }
+            view.verify().map_err(text)?;
+            found.insert(view.name().to_owned(), view.to_vec().map_err(text)?);
+        }
+        let probe = found.remove(PROBE);
+        if probe.as_ref().is_some_and(|probe| *probe != numbers(1, 5)) {
+            return Err(format!("the probe holds {probe:?}"));
         }
         // Several operations may leave the same contents; the newest allowed one is as good as any.
-        let (start, end) = (*allowed.start(), *allowed.end());
-        (start.max(1)..=end)
-            .rev()
-            .find(|&operations| self.model(operations) == found)
-            .ok_or_else(|| format!("the names {:?} fit no allowed state", found.keys().collect::<Vec<_>>()))
+        let mut fitting = candidates(allowed, probe.is_some()).filter(|&operations| self.model(operations) == found);
+        fitting.next().ok_or_else(|| {
+            let names: Vec<_> = found.keys().collect();
+            format!("the names {names:?}, probe {}, fit no allowed state", probe.is_some())
+        })
     }
 }
 
@@ -269,18 +270,17 @@ impl Protocol for StoreSteps {
         drop(store);
         let store = open(sim, OpenMode::Writer).map_err(text)?;
         self.explain(&store, &(state..=state))?;
+        let next = probed(state);
+        sim.started(next);
         persist(&store, None, &[(PROBE, 1, 5)]).map_err(text)?;
+        sim.acknowledged(next);
         store.close().map_err(text)?;
         let store = open(sim, OpenMode::Writer).map_err(text)?;
-        self.explain(&store, &(state..=state))?;
-        let probe = store.get(PROBE).and_then(|view| view.to_vec::<u32>()).map_err(text)?;
-        if probe != numbers(1, 5) {
-            return Err("what recovery wrote is not there".into());
-        }
+        self.explain(&store, &(next..=next))?;
         Ok(state)
     }
 
     fn same(&self, a: usize, b: usize) -> bool {
-        a > 0 && b > 0 && self.model(a) == self.model(b)
+        a > 0 && b > 0 && is_probed(a) == is_probed(b) && self.model(a) == self.model(b)
     }
 }

@@ -121,7 +121,7 @@ fn a_full_disk_is_said_and_leaves_nothing_behind() {
     assert_eq!(pool.info().parts.len(), 2);
 }
 
-/// How many write-backs something makes that is tried with each of them failing in turn.
+/// How often something can fail that is tried with its first failure, its second, and so on, until it does not fail.
 fn each_failing(mut attempt: impl FnMut(&Sim, u32) -> bool) -> u32 {
     let tries = |nth: &u32| {
         let sim = Sim::new(Granularity::Page);
@@ -177,4 +177,56 @@ fn a_growth_with_a_failed_write_back_is_whole_or_nothing() {
     });
     println!("{failures} write-backs failed in turn, {linked} after the link");
     assert!(unlinked > 0 && linked > 0, "{unlinked} before the link, {linked} after it");
+}
+
+/// A store that needs a block which the file system has not, at each place where one is made: what was acknowledged stays,
+/// and the pool goes on, or is closed, or killed.
+#[test]
+fn a_pool_goes_on_after_a_store_that_finds_no_block() {
+    let options = PartOptions::single(MIN_FILE_BYTES);
+    for (goes_on, closes) in [(true, true), (true, false), (false, true), (false, false)] {
+        let failures = each_failing(|sim, nth| {
+            let pool = Pool::create(sim.clone(), path(), LAYOUT, &options).expect("there is room");
+            put(&pool, "before").expect("there is room");
+            sim.inject(Fault::Guard(nth));
+            let steps: [(&str, &dyn Fn() -> Result<()>); 7] = [
+                ("a", &|| put(&pool, "a")),
+                ("", &|| pool.compact()),
+                ("b", &|| put(&pool, "b")),
+                ("p.1", &|| pool.grow(None, &options)),
+                ("", &|| pool.compact()),
+                ("c", &|| put(&pool, "c")),
+                ("d", &|| put(&pool, "d")),
+            ];
+            let (mut has_failed, mut done) = (false, vec!["before"]);
+            for (name, step) in steps {
+                if let Err(error) = step() {
+                    assert_eq!(error.code(), ErrorCode::FileSystemFull, "guard {nth}");
+                    assert!(!has_failed, "guard {nth}: one failure was injected");
+                    has_failed = true;
+                    if !goes_on {
+                        break;
+                    }
+                    step().unwrap_or_else(|error| panic!("guard {nth}: the block is there now: {error}"));
+                }
+                done.push(name);
+            }
+            if closes {
+                pool.close().expect("it can be marked clean");
+            } else {
+                sim.kill();
+            }
+            let pool = open(sim);
+            let grown = usize::from(done.contains(&"p.1"));
+            assert_eq!(pool.info().parts.len(), 1 + grown, "guard {nth}");
+            let mut expected: Vec<&str> = done.into_iter().filter(|name| !["", "p.1"].contains(name)).collect();
+            expected.sort_unstable();
+            let regions = pool.regions("").unwrap();
+            let names: Vec<&str> = regions.iter().map(|region| region.name()).collect();
+            assert_eq!(names, expected, "guard {nth}");
+            !has_failed
+        });
+        println!("{failures} stores found no block in turn");
+        assert!(failures > 8, "only {failures}");
+    }
 }

@@ -22,8 +22,8 @@ Exit codes:
   4  not confirmed; nothing was done
 
 Environment:
-  REMANENT_ASSUME_PERSISTENT  paths, separated by `:`, whose mapped memory counts as power-fail safe although the
-                              platform does not say so; the administrator's assertion, repeated in every report
+  REMANENT_ASSUME_PERSISTENT  paths, separated by `:`, that count as power-fail safe although nothing here can tell;
+                              the administrator's assertion, repeated in every report
   REMANENT_COPY               the copy instructions: avx512, avx2, sse2, movdir64b or clwb
   NO_COLOR                    no colours in help and error texts";
 

@@ -105,6 +105,19 @@ pub struct Violation {
     pub nesting: u32,
 }
 
+/// How much of a campaign belongs to one operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Places in the trace where a crash was considered.
+    pub points: u64,
+    /// Stores.
+    pub stores: u64,
+    /// Fences and msyncs.
+    pub fences: u64,
+    /// Distinct images that were recovered from.
+    pub images: u64,
+}
+
 /// What a campaign did and found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -122,6 +135,8 @@ pub struct Report {
     pub pruned: u64,
     /// Injected write-back failures that the traces have met.
     pub failed_syncs: u64,
+    /// The same counts by what the workload was doing; recoveries, and lives after a kill, are none of its operations.
+    pub by_operation: BTreeMap<Option<usize>, Tally>,
     /// Broken promises; the walk stops at the first few.
     pub violations: Vec<Violation>,
     /// Stores that were not durable when an operation was acknowledged: file, offset, operation. Each is a bug.
@@ -183,18 +198,19 @@ pub struct Campaign<'p, P: Protocol> {
     protocol: &'p P,
     granularity: Granularity,
     policy: Policy,
-    mutation: Option<Mutation>,
+    mutations: Vec<Mutation>,
 }
 
 impl<'p, P: Protocol> Campaign<'p, P> {
     /// A campaign on memory (`CacheLine`) or on page-cached files (`Page`).
     pub fn new(protocol: &'p P, granularity: Granularity, policy: Policy) -> Campaign<'p, P> {
-        Campaign { protocol, granularity, policy, mutation: None }
+        Campaign { protocol, granularity, policy, mutations: Vec::new() }
     }
 
-    /// The same with a deliberate mistake.
-    pub fn mutated(self, mutation: Mutation) -> Campaign<'p, P> {
-        Campaign { mutation: Some(mutation), ..self }
+    /// The same with one deliberate mistake more.
+    pub fn mutated(mut self, mutation: Mutation) -> Campaign<'p, P> {
+        self.mutations.push(mutation);
+        self
     }
 
     fn unit_bytes(&self) -> u64 {
@@ -205,7 +221,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
     pub fn run(&self) -> Report {
         let mut report = Report::default();
         let sim = Sim::new(self.granularity);
-        sim.lock().mutation = self.mutation;
+        sim.lock().mutations.clone_from(&self.mutations);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.protocol.workload(&sim))) {
             report.violations.push(Violation {
                 what: format!("the workload panicked: {}", message(&panic)),
@@ -217,7 +233,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         }
         let (trace, mut disk) = take(&sim, &mut report);
         let newest: Vec<Vec<u8>> = (0..disk.file_count()).map(|file| disk.content(file).to_vec()).collect();
-        disk.rollback(Disk::default().mark());
+        disk.forget();
         let mut explorer = Explorer {
             policy: &self.policy,
             report: &mut report,
@@ -225,6 +241,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             seen: &mut HashedMap::default(),
             same: &|a, b| self.protocol.same(a, b),
             depth: self.policy.depth,
+            operation: None,
         };
         let volatile = Volatile::new(self.unit_bytes(), 0);
         let mut visit =
@@ -235,7 +252,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         };
         explorer.walk(&mut disk, volatile, &trace, 0..=0, &mut visit, Some(&mut restart));
         let told = (0..disk.file_count()).all(|file| disk.content(file) == newest[file]);
-        if !told && report.violations.is_empty() && self.mutation.is_none() {
+        if !told && report.violations.is_empty() && self.mutations.is_empty() {
             report.violations.push(Violation {
                 what: "the medium holds bytes that no call of the seam has stored".into(),
                 image: 0,
@@ -253,6 +270,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             return None;
         }
         explorer.report.images += 1;
+        explorer.tally().images += 1;
         let image = explorer.report.images;
         if self.policy.only.is_some_and(|only| only != image) && explorer.depth == 0 {
             return None;
@@ -284,7 +302,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         let nesting = self.policy.depth - explorer.depth;
         let mark = disk.mark();
         let sim = Sim::over(std::mem::take(disk), self.granularity, nesting + 1);
-        sim.lock().mutation = self.mutation;
+        sim.lock().mutations.clone_from(&self.mutations);
         let result = catch_unwind(AssertUnwindSafe(|| self.protocol.recover(&sim, allowed.clone())));
         let (trace, recovered) = take(&sim, explorer.report);
         *disk = recovered;

@@ -16,7 +16,8 @@ pub(crate) struct Disk {
     undo: Vec<Undo>,
     /// Old bytes of [`Undo::Bytes`], one after the other.
     old_bytes: Vec<u8>,
-    /// Contents of files that were undone. They are all zero, because every store to them was undone before.
+    /// Contents of files that were undone. They are all zero, because every store to them was undone before; but for
+    /// what was stored through an address, which [`Disk::forget`] is for.
     zeroed: Vec<Vec<u8>>,
 }
 
@@ -57,6 +58,12 @@ impl Disk {
                 Undo::NewFile => self.zeroed.extend(self.files.pop().map(|file| file.bytes)),
             }
         }
+    }
+
+    /// Undoes everything, and what no call has stored as well.
+    pub(crate) fn forget(&mut self) {
+        self.rollback(Mark(0));
+        self.zeroed.clear();
     }
 
     pub(crate) fn new_file(&mut self, len_bytes: u64) -> FileId {

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::campaign::{KILLS_IN_RECOVERY, Lint, Policy, Report};
+use crate::campaign::{KILLS_IN_RECOVERY, Lint, Policy, Report, Tally};
 use crate::disk::{Disk, FileId};
 use crate::hashed::HashedMap;
 use crate::trace::Event;
@@ -33,6 +33,8 @@ pub(crate) struct Explorer<'a> {
     pub(crate) same: &'a dyn Fn(usize, usize) -> bool,
     /// Nesting that is left.
     pub(crate) depth: u32,
+    /// What the workload is doing; none in recoveries.
+    pub(crate) operation: Option<usize>,
 }
 
 /// Called with the disk set to an image and the hash of it; must leave it as it was. Tells the recovered state.
@@ -57,16 +59,20 @@ impl Explorer<'_> {
     ) {
         let is_workload = self.depth == self.policy.depth && restart.is_some();
         let kill_every = if is_workload { self.policy.kill_every } else { self.policy.kill_every * KILLS_IN_RECOVERY };
+        let operation_around = self.operation;
         for (number, event) in trace.iter().enumerate() {
+            self.operation = is_workload.then_some(*allowed.end());
             if let Some(restart) = restart.as_deref_mut()
                 && (number as u64).is_multiple_of(kill_every)
             {
                 self.kill(disk, &volatile, &allowed, visit, restart);
             }
             self.report.points += 1;
+            self.tally().points += 1;
             match event {
                 Event::Store { file, offset_bytes, bytes, non_temporal, thread } => {
                     self.report.stores += 1;
+                    self.tally().stores += 1;
                     let by = non_temporal.then_some(*thread);
                     let changed = volatile.store(disk, *file, *offset_bytes, bytes, by);
                     self.images(disk, &volatile, &changed, &allowed, visit);
@@ -77,15 +83,17 @@ impl Explorer<'_> {
                         self.report.note(Lint::CleanFlush, site);
                     }
                 }
-                Event::Fence { thread, site } => {
+                Event::Fence { thread, site, is_weak } => {
                     self.report.fences += 1;
-                    if volatile.fence(disk, *thread) == 0 {
+                    self.tally().fences += 1;
+                    if volatile.fence(disk, *thread, *is_weak) == 0 {
                         self.report.note(Lint::EmptyFence, site);
                     }
                 }
-                Event::Sync { file, offset_bytes, len_bytes } => {
+                Event::Sync { file, offset_bytes, len_bytes, is_weak } => {
                     self.report.fences += 1;
-                    volatile.sync(disk, *file, *offset_bytes, *len_bytes);
+                    self.tally().fences += 1;
+                    volatile.sync(disk, *file, *offset_bytes, *len_bytes, *is_weak);
                 }
                 Event::SyncFailed { file, offset_bytes, len_bytes } => {
                     self.report.failed_syncs += 1;
@@ -131,6 +139,11 @@ impl Explorer<'_> {
         }
         self.all_images(disk, &volatile, &allowed, visit);
         volatile.commit_all(disk);
+        self.operation = operation_around;
+    }
+
+    pub(crate) fn tally(&mut self) -> &mut Tally {
+        self.report.by_operation.entry(self.operation).or_default()
     }
 
     fn kill(

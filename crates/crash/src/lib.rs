@@ -21,7 +21,7 @@ mod sim;
 mod trace;
 mod volatile;
 
-pub use campaign::{Campaign, KILLS_IN_RECOVERY, Lint, Policy, Protocol, Report, Violation};
+pub use campaign::{Campaign, KILLS_IN_RECOVERY, Lint, Policy, Protocol, Report, Tally, Violation};
 pub use mutate::Mutation;
 pub use sim::{Fault, Sim, SimFile, SimMap};
 pub use trace::{Call, Site};

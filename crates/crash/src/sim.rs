@@ -32,7 +32,7 @@ pub(crate) struct State {
     pub(crate) disk: Disk,
     pub(crate) trace: Vec<Event>,
     pub(crate) sites: Sites,
-    pub(crate) mutation: Option<Mutation>,
+    pub(crate) mutations: Vec<Mutation>,
     /// Stores that a mutation holds back: thread, file, offset, bytes.
     delayed: Vec<(u16, FileId, u64, Vec<u8>)>,
     /// Whether a range was synced since a store was held back.
@@ -61,6 +61,8 @@ pub enum Fault {
     NoSpace,
     /// The n-th write-back or fsync from now fails with EIO (0: the next).
     WriteBack(u32),
+    /// The n-th range from now that is guarded for stores finds the file system full.
+    Guard(u32),
 }
 
 /// A file of a simulated machine.
@@ -107,7 +109,7 @@ impl Sim {
             disk,
             trace: Vec::new(),
             sites: Sites::new(),
-            mutation: None,
+            mutations: Vec::new(),
             delayed: Vec::new(),
             synced: false,
             locks: BTreeSet::new(),
@@ -192,9 +194,14 @@ impl Sim {
 }
 
 impl State {
-    fn verdict(&mut self, call: Call, site: Site) -> Verdict {
+    fn note(&mut self, call: Call, site: Site) {
         self.sites.insert((call, std::ptr::from_ref(site).addr()), site);
-        self.mutation.map_or(Verdict::Keep, |mutation| mutation.verdict(call, site))
+    }
+
+    fn verdict(&mut self, call: Call, site: Site) -> Verdict {
+        self.note(call, site);
+        let verdicts = self.mutations.iter().map(|mutation| mutation.verdict(call, site));
+        verdicts.into_iter().find(|&verdict| verdict != Verdict::Keep).unwrap_or(Verdict::Keep)
     }
 
     fn store(&mut self, file: FileId, offset_bytes: u64, bytes: &[u8], non_temporal: bool) {
@@ -217,11 +224,21 @@ impl State {
 
     fn write_back_fails(&mut self) -> bool {
         let now = self.take_fault(Fault::WriteBack(0));
-        for fault in &mut self.faults {
+        self.faults.iter_mut().for_each(|fault| {
             if let Fault::WriteBack(n) = fault {
                 *n = n.saturating_sub(1);
             }
-        }
+        });
+        now
+    }
+
+    fn guard_fails(&mut self) -> bool {
+        let now = self.take_fault(Fault::Guard(0));
+        self.faults.iter_mut().for_each(|fault| {
+            if let Fault::Guard(n) = fault {
+                *n = n.saturating_sub(1);
+            }
+        });
         now
     }
 }
@@ -230,9 +247,11 @@ impl Media for Sim {
     type File = SimFile;
     type Map = SimMap;
 
+    #[track_caller]
     fn create(&self, path: &Path, len_bytes: u64) -> Result<SimFile> {
         self.step();
         let mut state = self.lock();
+        state.note(Call::Create, Location::caller());
         if state.disk.lookup(path).is_some() {
             return Err(Error::AlreadyExists { path: path.to_owned() });
         }
@@ -252,9 +271,11 @@ impl Media for Sim {
         Ok(self.handle(path, id))
     }
 
+    #[track_caller]
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.step();
         let mut state = self.lock();
+        state.note(Call::Rename, Location::caller());
         if state.disk.lookup(to).is_some() {
             return Err(Error::AlreadyExists { path: to.to_owned() });
         }
@@ -265,9 +286,11 @@ impl Media for Sim {
         Ok(())
     }
 
+    #[track_caller]
     fn remove(&self, path: &Path) -> Result<()> {
         self.step();
         let mut state = self.lock();
+        state.note(Call::Remove, Location::caller());
         if state.disk.lookup(path).is_none() {
             return Err(Error::NotFound { path: path.to_owned() });
         }
@@ -318,8 +341,9 @@ impl Media for Sim {
         }
         let site = Location::caller();
         let mut state = self.lock();
-        if state.verdict(Call::Fence, site) == Verdict::Keep {
-            state.trace.push(Event::Fence { thread: thread(), site });
+        let verdict = state.verdict(Call::Fence, site);
+        if verdict != Verdict::Drop {
+            state.trace.push(Event::Fence { thread: thread(), site, is_weak: verdict == Verdict::Weaken });
         }
         state.release_delayed();
     }
@@ -474,7 +498,7 @@ impl SimMap {
             state.verdict(Call::Store, site)
         };
         self.accesses(offset_bytes, from.len() as u64, |state, file, at, range| match verdict {
-            Verdict::Keep | Verdict::Drop => state.store(file, at, &from[range], false),
+            Verdict::Keep | Verdict::Drop | Verdict::Weaken => state.store(file, at, &from[range], false),
             Verdict::Delay => {
                 // Visible at once, so that the program goes on as it would, but durable in the wrong order.
                 state.disk.write(file, at, &from[range.clone()]);
@@ -577,7 +601,7 @@ impl MediaMap for SimMap {
         self.pieces(offset_bytes, len_bytes, |state, file, offset_bytes, range| {
             let len_bytes = range.len() as u64;
             state.trace.push(match fails {
-                false => Event::Sync { file, offset_bytes, len_bytes },
+                false => Event::Sync { file, offset_bytes, len_bytes, is_weak: verdict == Verdict::Weaken },
                 true => Event::SyncFailed { file, offset_bytes, len_bytes },
             });
         });
@@ -589,8 +613,11 @@ impl MediaMap for SimMap {
         Ok(())
     }
 
-    fn guard(&self, offset_bytes: u64, len_bytes: u64, _touch: Touch) -> Result<()> {
+    fn guard(&self, offset_bytes: u64, len_bytes: u64, touch: Touch) -> Result<()> {
         self.pieces(offset_bytes, len_bytes, |_, _, _, _| {});
+        if touch == Touch::Store && self.sim.lock().guard_fails() {
+            return Err(Error::FileSystemFull { path: self.path.clone(), requested_bytes: len_bytes });
+        }
         Ok(())
     }
 }

@@ -25,6 +25,30 @@ pub enum Call {
     Fsync,
     /// `sync_dir`.
     SyncDir,
+    /// `create`.
+    Create,
+    /// `rename`.
+    Rename,
+    /// `remove`.
+    Remove,
+}
+
+impl Call {
+    /// The name in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Call::Store => "store",
+            Call::NtCopy => "non-temporal copy",
+            Call::Flush => "flush",
+            Call::Fence => "fence",
+            Call::Sync => "msync",
+            Call::Fsync => "fsync",
+            Call::SyncDir => "directory sync",
+            Call::Create => "creation",
+            Call::Rename => "renaming",
+            Call::Remove => "removal",
+        }
+    }
 }
 
 /// Seam calls that were made, by kind and address of their place, which is much cheaper to compare than its text.
@@ -50,11 +74,13 @@ pub(crate) enum Event {
     Fence {
         thread: u16,
         site: Site,
+        is_weak: bool,
     },
     Sync {
         file: FileId,
         offset_bytes: u64,
         len_bytes: u64,
+        is_weak: bool,
     },
     /// A `sync_range` or `fsync` that failed.
     SyncFailed {

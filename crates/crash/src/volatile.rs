@@ -19,7 +19,7 @@ struct Piece {
     at: u16,
     len: u8,
     bytes: [u8; 8],
-    /// Pieces of one call may reach the medium in any order; calls reach a line in their order (x86 TSO).
+    /// The call that it belongs to. Pieces of one call may reach the medium in any order.
     group: u32,
     non_temporal: bool,
 }
@@ -162,21 +162,22 @@ impl Volatile {
         dirty
     }
 
-    /// A fence: everything this thread has flushed becomes durable. Returns how many units that were.
-    pub(crate) fn fence(&mut self, disk: &mut Disk, thread: u16) -> usize {
+    /// A fence: everything this thread has flushed becomes durable, or all but the last unit if it is weak. Returns how
+    /// many units had been flushed.
+    pub(crate) fn fence(&mut self, disk: &mut Disk, thread: u16, is_weak: bool) -> usize {
         let pending = |unit: &Unit| unit.pending.iter().find(|p| p.0 == thread).map(|p| p.1);
         let found: Vec<_> = self.units.iter().filter_map(|(&key, unit)| Some((key, pending(unit)?))).collect();
-        for &(key, upto) in &found {
+        for &(key, upto) in &found[..found.len().saturating_sub(usize::from(is_weak))] {
             self.commit(disk, key, upto);
         }
         found.len()
     }
 
-    /// msync of a range: all of it becomes durable.
-    pub(crate) fn sync(&mut self, disk: &mut Disk, file: FileId, offset_bytes: u64, len_bytes: u64) {
+    /// msync of a range: all of it becomes durable, or all but the last unit if it is weak.
+    pub(crate) fn sync(&mut self, disk: &mut Disk, file: FileId, offset_bytes: u64, len_bytes: u64, is_weak: bool) {
         let is_dirty = |key: &(FileId, u64)| self.units.get(key).is_some_and(|unit| !unit.is_given_up);
         let found: Vec<_> = self.range(file, offset_bytes, len_bytes).filter(is_dirty).collect();
-        for &key in &found {
+        for &key in &found[..found.len().saturating_sub(usize::from(is_weak))] {
             self.commit(disk, key, usize::MAX);
         }
     }
@@ -197,7 +198,7 @@ impl Volatile {
         self.commit_names(disk, |op| {
             op.changes.iter().all(|change| matches!(change, NameChange::Len(f, _) if *f == file))
         });
-        self.sync(disk, file, 0, disk.allocated_bytes(file));
+        self.sync(disk, file, 0, disk.allocated_bytes(file), false);
     }
 
     pub(crate) fn name_op(&mut self, changes: Vec<NameChange>, path: Option<&Path>) {
@@ -291,17 +292,28 @@ impl Unit {
         }
     }
 
-    /// The values that a crash may leave: every prefix of the calls, the next call torn in its pieces, and any
-    /// selection of non-temporal pieces, which nothing orders before the fence. Where those are too many, the prefixes
-    /// come first, and of the others some of each kind.
+    /// The values that a crash may leave. Those that x86 can leave come first: every prefix of the calls, the next call
+    /// torn in its pieces, and any selection of non-temporal pieces, which nothing orders before the fence. Then those in
+    /// which calls have arrived out of their order: the architecture promises no more than aligned 8 bytes, other CPUs
+    /// order less, and a sector can be read while it is written. Of too many, some of each kind are kept.
     fn work_out_options(&mut self, key: (FileId, u64), base: Box<[u8]>) {
         let mut full = base.clone();
         self.pieces.iter().for_each(|piece| piece.apply(&mut full));
         let cached: Vec<&Piece> = self.pieces.iter().filter(|piece| !piece.non_temporal).collect();
         let streamed: Vec<&Piece> = self.pieces.iter().filter(|piece| piece.non_temporal).collect();
+        let groups: Vec<&[&Piece]> = cached.chunk_by(|a, b| a.group == b.group).collect();
+        let mut out_of_order = Vec::new();
+        if groups.len() > 1 {
+            selections(groups.len(), |chosen| {
+                let mut content = base.clone();
+                let arrived = groups.iter().zip(chosen).filter(|(_, on)| **on);
+                arrived.for_each(|(group, _)| group.iter().for_each(|piece| piece.apply(&mut content)));
+                out_of_order.push(content);
+            });
+        }
         let mut content = base.clone();
         let (mut boundaries, mut torn_calls) = (vec![base], Vec::new());
-        for group in cached.chunk_by(|a, b| a.group == b.group) {
+        for group in groups {
             // Whether a piece arrives that stores what is there already, nobody can tell.
             let telling: Vec<_> = group.iter().filter(|piece| piece.changes(&content)).collect();
             selections(telling.len(), |chosen| {
@@ -322,11 +334,13 @@ impl Unit {
         let value = |bytes: Box<[u8]>| Value { hash: unit_hash(key, &bytes), bytes };
         let full = value(full);
         let mut options = vec![value(boundaries[0].clone())];
-        for candidates in [boundaries, torn_calls] {
+        for (candidates, is_last) in [(boundaries, false), (torn_calls, false), (out_of_order, true)] {
             let mut seen: HashedSet = options.iter().map(|value| value.hash).collect();
             seen.insert(full.hash);
             let fresh: Vec<Value> = candidates.into_iter().map(value).filter(|value| seen.insert(value.hash)).collect();
-            let (len, room) = (fresh.len(), MAX_OPTIONS.saturating_sub(options.len() + 1));
+            // A quarter of the room at least is left to the last kind.
+            let room = if is_last { MAX_OPTIONS } else { MAX_OPTIONS * 3 / 4 };
+            let (len, room) = (fresh.len(), room.saturating_sub(options.len() + 1));
             let chosen = |i: &usize| len <= room || (i * room) / len != ((i + 1) * room) / len;
             options.extend(fresh.into_iter().enumerate().filter(|(i, _)| chosen(i)).map(|(_, value)| value));
         }
@@ -400,11 +414,11 @@ mod tests {
     }
 
     #[test]
-    fn separate_stores_to_a_line_arrive_in_order_and_one_wide_store_in_any() {
+    fn stores_to_a_line_arrive_in_any_order_and_those_in_order_come_first() {
         let (disk, mut volatile) = (disk(), Volatile::new(64, 0));
         volatile.store(&disk, 0, 0, &1u64.to_le_bytes(), None);
         volatile.store(&disk, 0, 8, &2u64.to_le_bytes(), None);
-        assert_eq!(words(&volatile, 0), [[0, 0], [1, 0], [1, 2]]);
+        assert_eq!(words(&volatile, 0), [[0, 0], [1, 0], [0, 2], [1, 2]]);
         let mut wide = [0; 16];
         wide[0] = 1;
         wide[8] = 2;
@@ -418,11 +432,11 @@ mod tests {
         volatile.store(&disk, 0, 0, &1u64.to_le_bytes(), None);
         assert_eq!(volatile.flush(0, 0, 8, 5), 1);
         volatile.store(&disk, 0, 0, &2u64.to_le_bytes(), None);
-        assert_eq!(volatile.fence(&mut disk, 6), 0, "another thread's fence");
-        assert_eq!(volatile.fence(&mut disk, 5), 1);
+        assert_eq!(volatile.fence(&mut disk, 6, false), 0, "another thread's fence");
+        assert_eq!(volatile.fence(&mut disk, 5, false), 1);
         assert_eq!(disk.content(0)[0], 1);
         assert_eq!(words(&volatile, 0), [[1, 0], [2, 0]]);
-        assert_eq!(volatile.fence(&mut disk, 5), 0);
+        assert_eq!(volatile.fence(&mut disk, 5, false), 0);
         assert_eq!(disk.content(0)[0], 1, "the later store was not flushed");
     }
 

@@ -54,7 +54,7 @@ impl DoubleCell {
         let (sealed, trailer) = bytes.split_at(bytes.len().checked_sub(TRAILER_BYTES)? + 8);
         let crc = u32::from_le_bytes(trailer[..4].try_into().ok()?);
         let generation = u64::from_le_bytes(sealed[sealed.len() - 8..].try_into().ok()?);
-        (generation != 0 && crc == crc32c::crc32c_append(seed, sealed)).then_some(generation)
+        (is_generation(generation) && crc == crc32c::crc32c_append(seed, sealed)).then_some(generation)
     }
 
     /// The newest valid payload, or none when neither slot checks. A slot that cannot be read does not check.
@@ -92,12 +92,23 @@ impl DoubleCell {
     /// Writes both slots, one after the other; durable on return.
     ///
     /// # Errors
-    /// `Io`, `WritesRefused`, `BadBlock`; the cell then holds the old or the new value.
+    /// `BadBlock`, `Truncated`, `FileSystemFull`, `Io`: the cell cannot be written to, and was not. After a write-back
+    /// that failed, `Io` and `WritesRefused`: it holds the old or the new value, and the pool refuses further writes.
     pub fn write<M: Media>(&self, set: &PoolSet<M>, generation: u64, payload: &[u8]) -> Result<()> {
+        self.guard(set)?;
         for slot in self.slots {
             self.write_slot(set, slot, generation, payload)?;
         }
         Ok(())
+    }
+
+    /// Makes sure that both slots can be written to, so that no store to the second one fails after the first.
+    pub(crate) fn guard<M: Media>(&self, set: &PoolSet<M>) -> Result<()> {
+        self.slots.iter().try_for_each(|&slot| set.guard(slot, self.slot_bytes(), Touch::Store))
+    }
+
+    fn slot_bytes(&self) -> u64 {
+        (self.payload_bytes + TRAILER_BYTES) as u64
     }
 
     /// Makes both slots equal; they are durable after the next fence of `pending`. Idempotent.
@@ -105,10 +116,8 @@ impl DoubleCell {
     /// A slot that was read may be visible without being durable (its writer was killed before the fence), so the
     /// newest is persisted as it is before the other one is touched.
     pub fn repair<M: Media>(&self, set: &PoolSet<M>, value: &CellValue, pending: &mut Pending) -> Result<()> {
-        let slot_bytes = (self.payload_bytes + TRAILER_BYTES) as u64;
-        for slot in self.slots {
-            set.guard(slot, slot_bytes, Touch::Store)?;
-        }
+        self.guard(set)?;
+        let slot_bytes = self.slot_bytes();
         let [newest, other] = if value.newest == 0 { self.slots } else { [self.slots[1], self.slots[0]] };
         set.flush_adopted(pending, newest, slot_bytes);
         if value.mirrored {
@@ -124,7 +133,7 @@ impl DoubleCell {
     /// # Errors
     /// `Truncated`, `Io`.
     pub fn flush_slots<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) -> Result<()> {
-        let slot_bytes = (self.payload_bytes + TRAILER_BYTES) as u64;
+        let slot_bytes = self.slot_bytes();
         for slot in self.slots {
             match set.guard(slot, slot_bytes, Touch::Load) {
                 Err(Error::BadBlock { .. }) => {}
@@ -134,17 +143,42 @@ impl DoubleCell {
         Ok(())
     }
 
+    /// Writes a slot that was guarded.
     fn write_slot<M: Media>(&self, set: &PoolSet<M>, slot: Offset, generation: u64, payload: &[u8]) -> Result<()> {
-        assert!(payload.len() == self.payload_bytes && generation != 0);
+        assert!(payload.len() == self.payload_bytes && is_generation(generation));
         let mut bytes = Vec::with_capacity(self.payload_bytes + TRAILER_BYTES);
         bytes.extend_from_slice(payload);
         bytes.extend_from_slice(&generation.to_le_bytes());
         let crc = crc32c::crc32c_append(self.seed, &bytes);
         bytes.extend_from_slice(&u64::from(crc).to_le_bytes());
         let mut pending = Pending::new();
-        set.guard(slot, bytes.len() as u64, Touch::Store)?;
         set.store_bytes(slot, &bytes);
         set.flush(&mut pending, slot, bytes.len() as u64);
         set.fence(&mut pending)
+    }
+}
+
+/// Generations stay below this, which no cell reaches by being written; one that claims more does not check.
+const MAX_GENERATION: u64 = 1 << 60;
+
+fn is_generation(generation: u64) -> bool {
+    (1..MAX_GENERATION).contains(&generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_that_nobody_can_have_written_does_not_check() {
+        let sealed = |generation: u64| {
+            let mut bytes = vec![7; 40];
+            bytes.extend(generation.to_le_bytes());
+            let crc = crc32c::crc32c_append(5, &bytes);
+            bytes.extend(u64::from(crc).to_le_bytes());
+            DoubleCell::unseal(&bytes, 5)
+        };
+        assert_eq!([1, MAX_GENERATION - 1].map(sealed), [Some(1), Some(MAX_GENERATION - 1)]);
+        assert_eq!([0, MAX_GENERATION, u64::MAX].map(sealed), [None; 3]);
     }
 }

@@ -113,7 +113,10 @@ impl Writer {
         }
         opening::mend_members(set)?;
         root_cell(superblock.set).repair(set, &replayed.root_value, &mut pending)?;
-        replayed.log.resume(set, &mut pending)?;
+        match replayed.was_closed(&superblock) {
+            true => replayed.log.wipe_torn_end(set, &mut pending)?,
+            false => replayed.log.resume(set, &mut pending)?,
+        }
         set.guard(TAIL_HINT, 8, Touch::Store)?;
         set.fence(&mut pending)?;
         Ok(Writer {
@@ -189,13 +192,16 @@ impl Writer {
             segment_generation: self.root.segment_generation + 1,
             first_sequence: generation,
         };
+        let cell = root_cell(self.superblock.set);
+        // Whatever can fail without a store fails here: once the cell is touched, only a lost write-back can.
+        cell.guard(set)?;
         set.guard(root.segment.offset, root.segment.len_bytes, Touch::Store)?;
         let mut log = SelfCertifyingLog::start(segment_of(&root, self.superblock.set));
         let checkpoint = read(catalogue).encode_checkpoint(&[old]);
         log.append(set, &mut Pending::new(), CHECKPOINT, &checkpoint)?;
         // From here on a reader may find the new segment, so it cannot go back to the free map.
         spare.publish();
-        root_cell(self.superblock.set).write(set, self.root_generation + 1, &root.encode())?;
+        cell.write(set, self.root_generation + 1, &root.encode())?;
         self.root_generation += 1;
         self.root = root;
         self.log = log;
@@ -211,9 +217,9 @@ impl<M: Media> Pool<M> {
     /// needs it any more.
     ///
     /// # Errors
-    /// `BadName`, `NoSuchName`, `TooLarge`, `PoolFull`, `Truncated`, `BadBlock`, `NotWritable`, `UsedAfterFork`,
-    /// `WritesRefused`: nothing is changed. `Io`: it is unknown whether the edits are durable, and the pool refuses
-    /// further writes.
+    /// `BadName`, `NoSuchName`, `TooLarge`, `PoolFull`, `Truncated`, `BadBlock`, `FileSystemFull`, `NotWritable`,
+    /// `UsedAfterFork`, `WritesRefused`: nothing is changed. `Io`: the same, unless a page could not be written back;
+    /// then it is unknown whether the edits are durable, and the pool refuses further writes (`WritesRefused`).
     pub fn commit(&self, batch: RedoBatch) -> Result<Committed> {
         let mut guard = self.shared.lock_to_write()?;
         let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
@@ -420,7 +426,11 @@ impl<M: Media> Shared<M> {
         for generation in self.pins.own() {
             self.pins.lock(generation)?;
         }
-        self.set.first_file().unlock(WRITER_AT..WRITER_AT + 1)?;
+        // The first file comes last: with it the next writer begins.
+        let others = self.set.parts().flat_map(|part| &part.files).skip(1);
+        for file in others.chain([self.set.first_file()]) {
+            file.unlock(WRITER_AT..WRITER_AT + 1)?;
+        }
         result
     }
 }

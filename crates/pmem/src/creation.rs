@@ -98,7 +98,8 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// `AlreadyExists`, `BadSize`, `FileSystemFull`, `PoolBusy` (another process is making it), `AccessDenied`,
     /// `ReadOnly`, `IsDirectory`, `NotFound` (no such directory), `BadName` (a layout or file name that is too long),
-    /// `Io`. No file is left behind then, unless the process is killed.
+    /// `Unsupported` (a stripe over files and devices), `Misaligned`, `Io`. No file is left behind then, unless the
+    /// process is killed; a device that could not be written in full is to be cleared.
     ///
     /// On a device, `file_bytes` is its exact size and its first 2 MiB are zero; else `BadSize` and `AlreadyExists`.
     pub fn create(media: M, path: &Path, layout: Layout, options: &PartOptions) -> Result<Pool<M>> {
@@ -115,7 +116,7 @@ impl<M: Media> Pool<M> {
         };
         // The lock goes over from the creation to the writer: nobody can come between.
         let made = make_part(&media, path, path, &part, options)?;
-        let opened = Pool::open_file(media.clone(), path, made[0].file.clone(), Some(layout), OpenMode::Writer);
+        let opened = Pool::open_files(media.clone(), path, files_of(&made), Some(layout), OpenMode::Writer);
         opened.inspect_err(|_| remove_made(&media, &made))
     }
 
@@ -123,13 +124,15 @@ impl<M: Media> Pool<M> {
     ///
     /// # Errors
     /// As [`Pool::create`]; also `NotWritable`, `WritesRefused`, `UsedAfterFork`, `TooLarge` (no more parts),
-    /// `Unsupported` (nothing stands beside a device: name the path). The pool goes on as it was then.
+    /// `Unsupported` (nothing stands beside a device: name the path), `NotFound` (the pool has another name by now). The
+    /// pool goes on as it was then. After a write-back that failed, `Io`: it is unknown whether the pool has grown, and it
+    /// refuses further writes.
     pub fn grow(&self, path: Option<&Path>, options: &PartOptions) -> Result<()> {
         self.shared.check_writable()?;
         // Commits go on while the files are made, which may take long; only the link needs the writer's lock.
         let _one_at_a_time = self.shared.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let set = self.set();
-        let (pool, index) = (set.reached_by(), set.part_count());
+        let (pool, index) = (set.reached_by()?, set.part_count());
         if path.is_none() && set.media().is_device(&pool) {
             let reason = "name the file or the device of the new part";
             return Err(Error::Unsupported { what: "growth by a file beside a device", reason });
@@ -164,23 +167,36 @@ impl<M: Media> Pool<M> {
         remove_if_orphan(media, &path, identity.set, u32::from(index))?;
         let made = make_part(media, &pool, &path, &part, options)?;
         let expected = Expected { set: identity.set, part: Some(part.part), index: u32::from(index) };
-        let ready = open_part(media, &pool, &path, None, OpenMode::Writer, expected).and_then(|opened| {
-            let guard = self.shared.lock_to_write()?;
+        let opened = open_part(media, &pool, &path, files_of(&made), OpenMode::Writer, expected);
+        let linked = opened.and_then(|opened| {
+            let mut guard = self.shared.lock_to_write()?;
             // It may have been closed meanwhile.
-            if guard.is_some() { Ok((opened, guard)) } else { Err(self.shared.not_writable()) }
+            let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
+            match index - 1 {
+                0 => writer.relink(set, |superblock| superblock.next = Some(link)),
+                part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
+            }?;
+            set.push(opened.part);
+            Ok(())
         });
-        let (opened, mut guard) = ready.inspect_err(|_| remove_made(media, &made))?;
-        let writer = guard.as_mut().expect("it was looked at");
-        match index - 1 {
-            0 => writer.relink(set, |superblock| superblock.next = Some(link)),
-            part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
-        }?;
-        set.push(opened.part);
-        mark_linked(set, index)?;
+        // What was stored may be durable: then the part may belong to the pool.
+        linked.inspect_err(|_| {
+            if !set.has_failed() {
+                remove_made(media, &made)
+            }
+        })?;
         let area = set.data_areas().last().expect("a part was added");
         self.shared.space.with(|map| map.free(area));
-        Ok(())
+        match mark_linked(set, index) {
+            // Not marked, it is linked all the same: the next writer marks it, as after a crash here.
+            Err(_) if !set.has_failed() => Ok(()),
+            result => result,
+        }
     }
+}
+
+fn files_of<M: Media>(made: &[NewMember<M>]) -> Vec<Arc<M::File>> {
+    made.iter().map(|made| made.file.clone()).collect()
 }
 
 /// Identity of a part that is being made.
@@ -232,6 +248,10 @@ fn make_part<M: Media>(
     let result = (|| {
         for path in &paths {
             made.push(create_member(media, path, options.file_bytes)?);
+        }
+        if made.len() > 1 {
+            // A stripe that cannot be mapped is refused while the devices among its members are blank yet.
+            media.map(&files_of(&made), options.stripe(), OpenMode::Writer)?;
         }
         // Member 0 comes last: a device has its name already, so its superblock is what makes the part exist.
         for (member, made) in made.iter().enumerate().rev() {
@@ -365,7 +385,7 @@ fn stored_name(pool: &Path, path: &Path) -> Vec<u8> {
 /// Removes what an interrupted growth has left beside the pool.
 pub(crate) fn remove_orphans<M: Media>(set: &PoolSet<M>, superblock: &Superblock) -> Result<()> {
     let index = set.part_count();
-    let path = default_part_path(&set.reached_by(), index);
+    let path = default_part_path(&set.reached_by()?, index);
     let media = set.media();
     // What is being made there just now is another pool, and nobody's leftover; what cannot be opened is not ours.
     let _ = remove_leftover(media, &temporary(&path));

@@ -5,7 +5,7 @@
 //! | fs-DAX, device-DAX | MAP_SYNC succeeds and every region names its persistence domain | cache line; byte when each says `cpu_cache` | power-fail safe |
 //! | the same, domain empty or unknown | sysfs | cache line | unknown, unless the administrator asserts it |
 //! | page cache over a disk of this machine | MAP_SYNC refused | page | power-fail safe |
-//! | page cache over overlayfs, a network or an unknown file system | statfs | page | unknown, unless the administrator asserts it |
+//! | page cache over overlayfs, a network, an unknown file system or devices that cannot be found | statfs, sysfs | page | unknown, unless the administrator asserts it |
 //! | tmpfs, ramfs, a RAM disk | statfs, sysfs | cache line (RAM disk: page) | process-crash safe |
 //!
 //! Sources: mmap(2) on MAP_SYNC; statfs(2); the kernel's Documentation/ABI/testing/sysfs-bus-nvdimm.
@@ -83,7 +83,19 @@ pub(crate) struct Detector {
     pub(crate) is_guest: bool,
 }
 
-/// A stack of block devices (dm, md) deeper than this is not followed to its end.
+/// What a local file system rests on, the best first: several devices are as good as the worst.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ground {
+    Disk,
+    Unknown,
+    Ram,
+}
+
+/// Numbers of RAM disks and loop devices (the kernel's admin-guide/devices.txt).
+const RAM_MAJOR: u32 = 1;
+const LOOP_MAJOR: u32 = 7;
+
+/// A stack of block devices (dm, md, loop) deeper than this is not followed to its end.
 const STACK_DEPTH: u32 = 8;
 
 impl Detector {
@@ -139,6 +151,60 @@ impl Detector {
     /// The directory of a device in /sys/devices.
     fn device_directory(&self, class: &str, (major, minor): (u32, u32)) -> Option<PathBuf> {
         fs::canonicalize(self.sysfs.join("dev").join(class).join(format!("{major}:{minor}"))).ok()
+    }
+
+    /// What the bytes of a local file system lie on in the end.
+    fn ground(&self, filesystem: &FileSystem, device: (u32, u32), depth: u32) -> Ground {
+        let mut leaves = self.leaf_blocks(device);
+        if leaves.is_empty() && filesystem.name == "btrfs" {
+            // Its files have a device number of no device, so that any of its devices may be meant.
+            leaves = self.devices_of_btrfs();
+        }
+        if leaves.is_empty() {
+            return match device.0 {
+                // No device of its own (zfs, bcachefs), or a loop device.
+                0 | LOOP_MAJOR => Ground::Unknown,
+                RAM_MAJOR => Ground::Ram,
+                // Without sysfs its number says no more than that it is a block device.
+                _ => Ground::Disk,
+            };
+        }
+        let grounds = leaves.iter().map(|leaf| self.ground_of(leaf, depth));
+        grounds.max().unwrap_or(Ground::Unknown)
+    }
+
+    fn ground_of(&self, leaf: &Path, depth: u32) -> Ground {
+        if has_number(leaf, &["ram", "zram"]) {
+            return Ground::Ram;
+        }
+        if !has_number(leaf, &["loop"]) {
+            return Ground::Disk;
+        }
+        let behind = |leaf: &Path| fs::read_to_string(leaf.join("loop/backing_file")).ok();
+        // A partition of a loop device lies below it.
+        let Some(file) = behind(leaf).or_else(|| behind(leaf.parent()?)) else { return Ground::Unknown };
+        let file = Path::new(file.trim_end_matches('\n'));
+        let (Ok(stat), Ok(statfs)) = (rustix::fs::stat(file), rustix::fs::statfs(file)) else { return Ground::Unknown };
+        let filesystem = FileSystem::from_magic(statfs.f_type as u64);
+        match filesystem.kind {
+            FileSystemKind::Memory => Ground::Ram,
+            FileSystemKind::Local if depth > 0 => {
+                let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+                self.ground(&filesystem, device, depth - 1)
+            }
+            _ => Ground::Unknown,
+        }
+    }
+
+    fn devices_of_btrfs(&self) -> Vec<PathBuf> {
+        let list = |path: &Path| fs::read_dir(path).map(|entries| entries.flatten().map(|e| e.path()).collect());
+        let systems: Vec<PathBuf> = list(&self.sysfs.join("fs/btrfs")).unwrap_or_default();
+        let devices = systems.iter().flat_map(|system| list(&system.join("devices")).unwrap_or_default());
+        let mut leaves = Vec::new();
+        devices
+            .filter_map(|device| fs::canonicalize(device).ok())
+            .for_each(|d| collect_leaves(d, STACK_DEPTH, &mut leaves));
+        leaves
     }
 
     /// The devices at the bottom of a stack of block devices.
@@ -201,17 +267,20 @@ impl Detector {
             FileSystemKind::Stacked => relying("the upper layer being on a disk that survives"),
             FileSystemKind::Served => relying("its server having stored what it acknowledges"),
             FileSystemKind::Unknown => relying("that file system keeping the promise of fsync"),
-            FileSystemKind::Local | FileSystemKind::Memory
-                if self.leaf_blocks(subject.device).iter().any(|leaf| is_ram_disk(leaf)) =>
-            {
-                let reason = format!("{name} on a RAM disk survives the end of the process, not of the power");
-                (Durability::ProcessCrashSafe, Provenance::Emulated, reason)
+            FileSystemKind::Local | FileSystemKind::Memory => {
+                match self.ground(&filesystem, subject.device, STACK_DEPTH) {
+                    Ground::Disk => (
+                        Durability::PowerFailSafe,
+                        Provenance::Measured,
+                        format!("page cache over {name}; durable when msync or fdatasync returns, at the disk's speed"),
+                    ),
+                    Ground::Unknown => relying("devices that cannot be found here"),
+                    Ground::Ram => {
+                        let reason = format!("{name} on a RAM disk survives the end of the process, not of the power");
+                        (Durability::ProcessCrashSafe, Provenance::Emulated, reason)
+                    }
+                }
             }
-            FileSystemKind::Local | FileSystemKind::Memory => (
-                Durability::PowerFailSafe,
-                Provenance::Measured,
-                format!("page cache over {name}; durable when msync or fdatasync returns, at the disk's speed"),
-            ),
         };
         Backing { durability, granularity: Granularity::Page, provenance, filesystem: name.to_owned(), reason }
     }
@@ -276,11 +345,12 @@ fn bad_ranges(directory: &Path) -> usize {
         .map_or(0, |list| list.lines().filter(|line| !line.trim().is_empty()).count())
 }
 
-fn is_ram_disk(directory: &Path) -> bool {
+/// Whether a device, or the disk that it is a partition of, has one of these names and a number.
+fn has_number(directory: &Path, names: &[&str]) -> bool {
     directory.ancestors().take(2).any(|place| {
         let name = place.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let number = name.strip_prefix("zram").or_else(|| name.strip_prefix("ram"));
-        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        let mut numbers = names.iter().filter_map(|wanted| name.strip_prefix(wanted));
+        numbers.any(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     })
 }
 

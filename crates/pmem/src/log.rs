@@ -27,6 +27,9 @@ use crate::set::{Offset, Pending, PoolSet};
 /// Sequence numbers stay below this, which no log reaches: it leaves room for arithmetic.
 pub(crate) const MAX_SEQUENCE: u64 = 1 << 60;
 
+/// Of a large payload so much is checked at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// Identity of one log segment: where it lies and what its checksums are seeded with.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -143,7 +146,8 @@ impl SelfCertifyingLog {
     /// `each` returns false to refuse a batch whose contents make no sense.
     ///
     /// # Errors
-    /// `Corrupt` when a batch that was durable does not check (invariant 2), or when `each` refuses one.
+    /// `Corrupt` when a batch that was durable does not check (invariant 2), or when `each` refuses one. `Io` when there
+    /// is no memory for a batch that checks.
     pub fn replay<M: Media>(
         set: &PoolSet<M>,
         segment: Segment,
@@ -151,11 +155,11 @@ impl SelfCertifyingLog {
     ) -> Result<SelfCertifyingLog> {
         let mut log = SelfCertifyingLog::start(segment);
         loop {
-            let batch = match log.read_at_tail(set) {
+            let batch = match log.read_at_tail(set)? {
                 Some(batch) => batch,
                 None if log.something_valid_lies_above(set) => {
                     // A writer in another process may have completed this very batch meanwhile.
-                    log.read_at_tail(set).ok_or_else(|| log.corrupt(set, "a log batch"))?
+                    log.read_at_tail(set)?.ok_or_else(|| log.corrupt(set, "a log batch"))?
                 }
                 None => return Ok(log),
             };
@@ -179,9 +183,15 @@ impl SelfCertifyingLog {
     /// # Errors
     /// `BadBlock`, `Truncated`, `FileSystemFull`, `Io`: the log cannot be written to, and was not.
     pub fn resume<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) -> Result<()> {
+        self.wipe_torn_end(set, pending)?;
+        self.flush_replayed(set, pending);
+        Ok(())
+    }
+
+    /// As [`SelfCertifyingLog::resume`], for a log of which all that was taken is known to be durable.
+    pub(crate) fn wipe_torn_end<M: Media>(&self, set: &PoolSet<M>, pending: &mut Pending) -> Result<()> {
         let used_bytes = (self.tail_bytes + BATCH_ALIGN).min(self.segment.extent.len_bytes);
         set.guard(self.segment.extent.offset, used_bytes, Touch::Store)?;
-        self.flush_replayed(set, pending);
         let mut header = [0; BatchHeader::BYTES];
         if self.segment.extent.len_bytes - self.tail_bytes >= header.len() as u64 {
             set.load_bytes(self.tail(), &mut header);
@@ -207,22 +217,43 @@ impl SelfCertifyingLog {
         BatchHeader::decode(&bytes, self.segment.seed)
     }
 
-    fn read_at_tail<M: Media>(&self, set: &PoolSet<M>) -> Option<LogBatch> {
-        let header = self.header_at(set, self.tail_bytes)?;
+    fn read_at_tail<M: Media>(&self, set: &PoolSet<M>) -> Result<Option<LogBatch>> {
+        let Some(header) = self.header_at(set, self.tail_bytes) else { return Ok(None) };
         let room = self.segment.extent.len_bytes - self.tail_bytes;
         if header.sequence != self.next_sequence
             || header.payload_bytes > room
             || batch_bytes(header.payload_bytes) > room
+            || !self.is_worth_reading(set, &header)
         {
-            return None;
+            return Ok(None);
         }
-        let mut payload = vec![0; usize::try_from(header.payload_bytes).ok()?];
+        let mut payload = Vec::new();
+        let len = usize::try_from(header.payload_bytes).expect("a mapped segment is addressable");
+        if payload.try_reserve_exact(len).is_err() {
+            let path = self.path(set);
+            return Err(Error::io("reading a log batch into memory", &path, std::io::ErrorKind::OutOfMemory));
+        }
+        payload.resize(len, 0);
         set.load_bytes(self.tail().plus(BatchHeader::BYTES as u64), &mut payload);
-        (crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc).then_some(LogBatch {
-            sequence: header.sequence,
-            kind: header.kind,
-            payload,
-        })
+        let checks = crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc;
+        Ok(checks.then_some(LogBatch { sequence: header.sequence, kind: header.kind, payload }))
+    }
+
+    /// Whether a large payload checks. A length that nothing vouches for yet gets no memory of its size.
+    fn is_worth_reading<M: Media>(&self, set: &PoolSet<M>, header: &BatchHeader) -> bool {
+        if header.payload_bytes <= PIECE_BYTES {
+            return true;
+        }
+        let (mut crc, mut at_bytes) = (self.segment.seed, 0);
+        let mut piece = vec![0; PIECE_BYTES as usize];
+        while at_bytes < header.payload_bytes {
+            let len = (header.payload_bytes - at_bytes).min(PIECE_BYTES);
+            let piece = &mut piece[..len as usize];
+            set.load_bytes(self.tail().plus(BatchHeader::BYTES as u64 + at_bytes), piece);
+            crc = crc32c::crc32c_append(crc, piece);
+            at_bytes += len;
+        }
+        crc == header.payload_crc
     }
 
     fn something_valid_lies_above<M: Media>(&self, set: &PoolSet<M>) -> bool {
@@ -244,9 +275,11 @@ impl SelfCertifyingLog {
     }
 
     fn corrupt<M: Media>(&self, set: &PoolSet<M>, what: &'static str) -> Error {
-        let path = set
-            .part(self.segment.extent.offset.part())
-            .map_or_else(PathBuf::new, |part| part.files[0].path().to_owned());
-        Error::Corrupt { path, what, offset_bytes: self.tail().byte() }
+        Error::Corrupt { path: self.path(set), what, offset_bytes: self.tail().byte() }
+    }
+
+    fn path<M: Media>(&self, set: &PoolSet<M>) -> PathBuf {
+        let part = set.part(self.segment.extent.offset.part());
+        part.map_or_else(PathBuf::new, |part| part.files[0].path().to_owned())
     }
 }

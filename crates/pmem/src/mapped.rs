@@ -56,17 +56,18 @@ use refusal::Refusal;
 /// the device's alignment, or are `Misaligned`.
 ///
 /// # Environment
-/// `REMANENT_ASSUME_PERSISTENT` is one or more absolute paths, separated by `:`. Mapped persistent memory below one of
-/// them counts as power-fail safe although the platform does not say so. This is the administrator's assertion, and
-/// every report repeats that it is one; it changes nothing for tmpfs or the page cache. `REMANENT_COPY` chooses
-/// the copy instructions, see [`crate::CopyPlan`].
+/// `REMANENT_ASSUME_PERSISTENT` is one or more absolute paths, separated by `:`. What lies below one of them counts as
+/// power-fail safe although nothing here can tell: mapped persistent memory of a silent platform, and the page cache over
+/// a file system that another one or a server keeps. This is the administrator's assertion, and every report repeats that
+/// it is one; it changes nothing for tmpfs and RAM disks. `REMANENT_COPY` chooses the copy instructions, see
+/// [`crate::CopyPlan`].
 #[derive(Clone, Debug)]
 pub struct Mapped {
     detector: Arc<Detector>,
 }
 
 impl Mapped {
-    /// Looks at the machine and at `REMANENT_ASSUME_PERSISTENT` ; opens nothing.
+    /// Looks at the machine and at `REMANENT_ASSUME_PERSISTENT`; opens nothing.
     pub fn new() -> Mapped {
         Mapped { detector: Arc::new(Detector::system()) }
     }
@@ -103,6 +104,7 @@ impl Media for Mapped {
             return self.create_on_device(path, len_bytes);
         }
         check_size(path, len_bytes)?;
+        check_limit(path, len_bytes)?;
         let refusal = Refusal { operation: "creating", path, mode: OpenMode::Writer };
         check_room(path, len_bytes)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDWR;
@@ -220,6 +222,17 @@ fn check_size(path: &Path, len_bytes: u64) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::BadSize { path: path.to_owned(), got_bytes: len_bytes, reason })
+}
+
+/// Refuses what the process may not write (setrlimit(2)): the kernel would answer with a signal that ends it.
+fn check_limit(path: &Path, len_bytes: u64) -> Result<()> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit_bytes) if limit_bytes < len_bytes => {
+            let reason = "it is more than this process may write to a file (ulimit -f)";
+            Err(Error::BadSize { path: path.to_owned(), got_bytes: len_bytes, reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses early what cannot fit, so that a hopeless request does not first fill the disk for everybody else. What is

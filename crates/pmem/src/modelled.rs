@@ -28,6 +28,7 @@ pub struct Modelled<M: Media> {
 pub struct ModelledFile<F> {
     inner: Arc<F>,
     backing: Backing,
+    profile_name: &'static str,
     device: Arc<Mutex<DeviceClock>>,
 }
 
@@ -48,10 +49,15 @@ impl<M: Media> Modelled<M> {
     fn device_of(&self, file: M::File) -> ModelledFile<M::File> {
         let device = Arc::new(Mutex::new(DeviceClock::new(self.profile)));
         self.devices.lock().expect("arithmetic does not panic").push(device.clone());
-        let reason = format!("{}; speed modelled after {}", file.backing().reason, self.profile.name);
-        let backing = Backing { provenance: Provenance::Modelled, reason, ..file.backing().clone() };
-        ModelledFile { inner: Arc::new(file), backing, device }
+        let backing = modelled_backing(file.backing(), self.profile.name);
+        ModelledFile { inner: Arc::new(file), backing, device, profile_name: self.profile.name }
     }
+}
+
+/// What a file promises, at the speed of another device.
+fn modelled_backing(inner: &Backing, profile_name: &str) -> Backing {
+    let reason = format!("{}; speed modelled after {profile_name}", inner.reason);
+    Backing { provenance: Provenance::Modelled, reason, ..inner.clone() }
 }
 
 fn now_ns(start: Instant) -> f64 {
@@ -161,6 +167,7 @@ impl<F: MediaFile> MediaFile for ModelledFile<F> {
 
     fn renamed(&mut self, path: &Path) {
         Arc::get_mut(&mut self.inner).expect("a file is renamed before it is mapped").renamed(path);
+        self.backing = modelled_backing(self.inner.backing(), self.profile_name);
     }
 
     fn len_bytes(&self) -> Result<u64> {

@@ -14,7 +14,8 @@ use crate::format::{
     FORMAT_VERSION, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, NextPart, PartState, SUPERBLOCK_AT,
     SUPERBLOCK_BYTES, Superblock,
 };
-use crate::media::{Media, MediaFile, MediaMap, OpenMode, Stripe};
+use crate::media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe};
+use crate::pins::WRITER_AT;
 use crate::pool::{Layout, PartInfo, superblock_cell};
 use crate::set::{MAX_PARTS, Part, Pending, PoolSet};
 
@@ -110,26 +111,29 @@ pub(crate) fn check_superblock<F: MediaFile>(file: &F, superblock: &Superblock, 
     Ok(())
 }
 
-/// Opens all files of one part and maps them.
+/// Opens all files of one part and maps them; the first ones may be open already, and are locked then if a writer opens
+/// them. A writer locks the others too: a copy of a pool's first file leads to the same further files.
 pub(crate) fn open_part<M: Media>(
     media: &M,
     pool: &Path,
     path: &Path,
-    first: Option<Arc<M::File>>,
+    open: Vec<Arc<M::File>>,
     mode: OpenMode,
     expected: Expected,
 ) -> Result<OpenedPart<M>> {
-    let file = match first {
-        Some(file) => file,
-        None => Arc::new(open_member(media, path, mode, expected.index)?),
+    let mut open = open.into_iter();
+    let mut next = |path: &Path| match open.next() {
+        Some(file) => Ok(file),
+        None => open_member(media, path, mode, expected.index).map(Arc::new),
     };
+    let file = next(path)?;
     let superblock = pread_superblock(&*file)?;
     check_superblock(&*file, &superblock, mode)?;
     check_identity(path, &superblock, expected, 0)?;
     let mut files = vec![file];
     for (member, name) in (1..).zip(&superblock.member_names) {
         let path = stored_path(pool, name);
-        let file = Arc::new(open_member(media, &path, mode, expected.index)?);
+        let file = next(&path)?;
         let its = pread_superblock(&*file)?;
         check_superblock(&*file, &its, mode)?;
         let expected = Expected { part: Some(superblock.part), ..expected };
@@ -146,10 +150,14 @@ pub(crate) fn open_part<M: Media>(
 }
 
 fn open_member<M: Media>(media: &M, path: &Path, mode: OpenMode, index: u32) -> Result<M::File> {
-    media.open(path, mode).map_err(|error| match error {
+    let file = media.open(path, mode).map_err(|error| match error {
         Error::NotFound { path } => Error::MissingPart { path, index },
         error => error,
-    })
+    })?;
+    if mode == OpenMode::Writer && !file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
+        return Err(Error::PoolBusy { path: path.to_owned() });
+    }
+    Ok(file)
 }
 
 pub(crate) fn check_identity(path: &Path, superblock: &Superblock, expected: Expected, member: u16) -> Result<()> {
@@ -175,11 +183,11 @@ pub(crate) fn check_identity(path: &Path, superblock: &Superblock, expected: Exp
 pub(crate) fn open_set<M: Media>(
     media: M,
     path: &Path,
-    file: Arc<M::File>,
+    files: Vec<Arc<M::File>>,
     layout: Option<Layout>,
     mode: OpenMode,
 ) -> Result<(PoolSet<M>, Superblock)> {
-    let superblock = pread_superblock(&*file)?;
+    let superblock = pread_superblock(&*files[0])?;
     if let Some(layout) = layout
         && (superblock.layout != layout.name || superblock.layout_version != layout.version)
     {
@@ -192,7 +200,7 @@ pub(crate) fn open_set<M: Media>(
         });
     }
     let expected = Expected { set: superblock.set, part: None, index: 0 };
-    let first = open_part(&media, path, path, Some(file), mode, expected)?;
+    let first = open_part(&media, path, path, files, mode, expected)?;
     let superblock = first.superblock;
     let set = PoolSet::new(media, path, mode, first.part);
     open_linked(&set, superblock.set, superblock.next.clone())?;
@@ -223,13 +231,13 @@ pub(crate) fn open_new_parts<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<(
 fn open_linked<M: Media>(set: &PoolSet<M>, uuid: Uuid, mut next: Option<NextPart>) -> Result<()> {
     while let Some(link) = next {
         let index = set.part_count();
-        let pool = set.reached_by();
+        let pool = set.reached_by()?;
         let path = stored_path(&pool, &link.name);
         if usize::from(index) >= MAX_PARTS {
             return Err(Error::Corrupt { path: set.path().to_owned(), what: "the chain of parts", offset_bytes: 0 });
         }
         let expected = Expected { set: uuid, part: Some(link.part), index: u32::from(index) };
-        let opened = open_part(set.media(), &pool, &path, None, set.mode(), expected)?;
+        let opened = open_part(set.media(), &pool, &path, Vec::new(), set.mode(), expected)?;
         next = opened.superblock.next;
         set.push(opened.part);
     }

@@ -162,22 +162,22 @@ impl<M: Media> Pool<M> {
             // It was removed, and perhaps made anew, before the lock was taken.
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
-        Pool::open_file(media, path, file, layout, mode)
+        Pool::open_files(media, path, vec![file], layout, mode)
     }
 
-    /// Opens what lies in the first file, which a writer has locked.
-    pub(crate) fn open_file(
+    /// Opens the pool whose first file is given, and perhaps the other files of its first part; a writer has locked them.
+    pub(crate) fn open_files(
         media: M,
         path: &Path,
-        file: Arc<M::File>,
+        files: Vec<Arc<M::File>>,
         layout: Option<Layout>,
         mode: OpenMode,
     ) -> Result<Pool<M>> {
-        let pins = Pins::new(file.clone());
+        let pins = Pins::new(files[0].clone());
         if mode == OpenMode::Reader && !pins.lock_all()? {
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
-        let (set, superblock) = opening::open_set(media, path, file, layout, mode)?;
+        let (set, superblock) = opening::open_set(media, path, files, layout, mode)?;
         let replayed = Replayed::read(&set, superblock.set)?;
         replayed.check_tail(&set, &superblock)?;
         let space = Space::new(replayed.free_map(&set)?);
@@ -193,7 +193,10 @@ impl<M: Media> Pool<M> {
                 Some(Writer::recover(&set, &replayed, superblock)?)
             }
             OpenMode::Reader => {
-                replayed.persist(&set)?;
+                match replayed.was_closed(&superblock) {
+                    true => replayed.persist_links(&set, Pending::new())?,
+                    false => replayed.persist(&set)?,
+                }
                 pins.lock(replayed.catalogue.generation)?;
                 pins.unlock_all()?;
                 None
@@ -277,7 +280,7 @@ impl<M: Media> Pool<M> {
     /// Sets space aside. Nothing is written; dropping it gives the space back.
     ///
     /// # Errors
-    /// `PoolFull`, `NotWritable`, `WritesRefused`, `UsedAfterFork`.
+    /// `PoolFull`, `NotWritable`, `WritesRefused`, `UsedAfterFork`, `Io`.
     pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.shared.check_writable()?;
         match self.shared.space.reserve(len_bytes) {
@@ -289,7 +292,7 @@ impl<M: Media> Pool<M> {
     /// Moves a reader or an inspector on to the newest commit. Regions that it gave out keep what they have.
     ///
     /// # Errors
-    /// `Corrupt`, `Io`; the handle then stays where it was.
+    /// As [`Pool::open`]; also `UsedAfterFork`. The handle then stays where it was.
     pub fn refresh(&self) -> Result<u64> {
         self.shared.check_process()?;
         let shared = &*self.shared;
@@ -481,7 +484,8 @@ impl Replayed {
         };
         let root_value = root_cell(uuid).read(set)?.ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
         let root = Root::decode(&root_value.payload).ok_or_else(|| corrupt("the root cell", ROOT_AT[0]))?;
-        if !set.contains(root.segment) || root.first_sequence >= MAX_SEQUENCE {
+        let counts = [root.first_sequence, root.segment_generation];
+        if !set.contains(root.segment) || counts.iter().any(|&count| count >= MAX_SEQUENCE) {
             return Err(corrupt("the root cell's segment", ROOT_AT[0]));
         }
         set.guard(root.segment.offset, root.segment.len_bytes, Touch::Load)?;
@@ -502,10 +506,21 @@ impl Replayed {
     fn persist<M: Media>(&self, set: &PoolSet<M>) -> Result<()> {
         let mut pending = Pending::new();
         self.log.flush_replayed(set, &mut pending);
+        self.persist_links(set, pending)
+    }
+
+    /// As [`Replayed::persist`], where the log is known to be durable.
+    fn persist_links<M: Media>(&self, set: &PoolSet<M>, mut pending: Pending) -> Result<()> {
         for part in 0..set.part_count() - 1 {
             superblock_cell(part).flush_slots(set, &mut pending)?;
         }
         set.fence(&mut pending)
+    }
+
+    /// Whether the superblock, read before the log, says that this is all of it: then whoever closed the pool has made the
+    /// log durable before that.
+    pub(crate) fn was_closed(&self, superblock: &Superblock) -> bool {
+        superblock.state == PartState::Clean && superblock.clean_tail == self.catalogue.generation
     }
 
     /// A pool that says clean must end where it says. A reader's superblock may be older than the log that it read.

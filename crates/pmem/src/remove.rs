@@ -4,7 +4,6 @@
 //! leaves is still found from part 0, so removing it again finishes the work.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::creation::{default_part_path, temporary};
 use crate::error::{Error, Result};
@@ -16,11 +15,13 @@ use crate::pins::WRITER_AT;
 /// A removal that was prepared and not begun; it keeps writers out as long as it lives.
 pub struct Removal<M: Media> {
     media: M,
-    /// Holds the writer's lock.
-    _lock: Arc<M::File>,
+    /// Hold the writer's lock, which each file has: a copy of a first file leads to the same further files.
+    _locks: Vec<M::File>,
     /// In the order of the chain.
     files: Vec<Doomed>,
     spared: Vec<Error>,
+    /// Files that are gone, perhaps by a removal that was killed before it made that durable.
+    gone: Vec<PathBuf>,
 }
 
 /// A file and what it must still be when its turn comes.
@@ -37,11 +38,15 @@ impl<M: Media> Removal<M> {
     /// As opening a pool as a writer: `PoolBusy` while one has it open, `NotAPool`, `NotFirstPart`, `SuperblockLost`
     /// (what the other files are is not known then). `Unsupported` for a device, which no program can remove.
     pub fn plan(media: M, path: &Path) -> Result<Removal<M>> {
-        let lock = Arc::new(media.open(path, OpenMode::Writer)?);
-        if !lock.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
-            return Err(Error::PoolBusy { path: path.to_owned() });
-        }
-        if !media.names(path, &lock)? {
+        let lock = |path: &Path| {
+            let file = media.open(path, OpenMode::Writer)?;
+            if file.try_lock(LockKind::Exclusive, WRITER_AT..WRITER_AT + 1)? {
+                return Ok(file);
+            }
+            Err(Error::PoolBusy { path: path.to_owned() })
+        };
+        let mut locks = vec![lock(path)?];
+        if !media.names(path, &locks[0])? {
             // It was removed, and perhaps made anew, before the lock was taken.
             return Err(Error::PoolBusy { path: path.to_owned() });
         }
@@ -51,12 +56,20 @@ impl<M: Media> Removal<M> {
             let reason = "a device stays where it is; clear its first 2 MiB to make it empty";
             return Err(Error::Unsupported { what: "removing a device", reason });
         }
-        let (mut files, mut spared) = (Vec::new(), Vec::new());
+        let (mut files, mut spared, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         let set = members.list[0].expected.set;
         for member in members.list {
             match member.found {
-                Ok(_) => files.push(Doomed { path: member.path, expected: member.expected, member: member.member }),
-                Err(error) => spared.push(error),
+                Ok(_) => {
+                    if (member.index, member.member) != (0, 0) {
+                        locks.push(lock(&member.path)?);
+                    }
+                    files.push(Doomed { path: member.path, expected: member.expected, member: member.member });
+                }
+                Err(error) => {
+                    gone.extend(matches!(error, Error::MissingPart { .. }).then_some(member.path));
+                    spared.push(error);
+                }
             }
         }
         // What an interrupted growth may have left.
@@ -68,7 +81,7 @@ impl<M: Media> Removal<M> {
                 files.push(Doomed { path, expected, member: 0 });
             }
         }
-        Ok(Removal { media, _lock: lock, files, spared })
+        Ok(Removal { media, _locks: locks, files, spared, gone })
     }
 
     /// The files that will be removed, in the order of the chain.
@@ -87,6 +100,12 @@ impl<M: Media> Removal<M> {
     /// `AccessDenied`, `ReadOnly`, `Io`; what was not removed is still found from the first file. `ForeignPart` and
     /// the like when a file was exchanged after [`Removal::plan`].
     pub fn run(self) -> Result<Vec<PathBuf>> {
+        for gone in &self.gone {
+            match self.media.sync_dir(gone) {
+                Err(Error::NotFound { .. }) => {}
+                result => result?,
+            }
+        }
         for doomed in self.files.iter().rev() {
             doomed.is_still_there(&self.media)?;
             self.media.remove(&doomed.path)?;

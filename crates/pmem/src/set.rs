@@ -65,6 +65,9 @@ impl Offset {
     }
 }
 
+/// What is stored again is as large as a file says, so it is not loaded at once.
+const ADOPTED_AT_ONCE_BYTES: u64 = 1 << 20;
+
 /// Where the tail hint lies.
 pub(crate) const TAIL_HINT: Offset = Offset(TAIL_HINT_AT);
 
@@ -165,13 +168,18 @@ impl<M: Media> PoolSet<M> {
         &self.path
     }
 
-    /// A path by which the first file is reached now: the one that was given, unless the process has moved to another
-    /// directory since.
-    pub(crate) fn reached_by(&self) -> PathBuf {
-        match &self.opened_in {
-            Some(directory) if std::env::current_dir().ok().as_ref() != Some(directory) => directory.join(&self.path),
-            _ => self.path.clone(),
+    /// A path by which the first file is reached now: the one that was given, or the same from where the process was then.
+    ///
+    /// # Errors
+    /// `NotFound` when neither means the file any more, which was moved or removed.
+    pub(crate) fn reached_by(&self) -> Result<PathBuf> {
+        let from_there = self.opened_in.iter().map(|directory| directory.join(&self.path));
+        for path in std::iter::once(self.path.clone()).chain(from_there) {
+            if self.media.names(&path, self.first_file())? {
+                return Ok(path);
+            }
         }
+        Err(Error::NotFound { path: self.path.clone() })
     }
 
     /// How the pool was opened.
@@ -303,9 +311,14 @@ impl<M: Media> PoolSet<M> {
     pub(crate) fn flush_adopted(&self, pending: &mut Pending, offset: Offset, len_bytes: u64) {
         let part = self.at(offset);
         if part.is_paged && self.mode == OpenMode::Writer {
-            let mut bytes = vec![0; len_bytes as usize];
-            part.map.load_bytes(offset.byte(), &mut bytes);
-            part.map.store_bytes(offset.byte(), &bytes);
+            let (mut at, end) = (offset.byte(), offset.byte() + len_bytes);
+            let mut bytes = vec![0; len_bytes.min(ADOPTED_AT_ONCE_BYTES) as usize];
+            while at < end {
+                let piece = (end - at).min(ADOPTED_AT_ONCE_BYTES) as usize;
+                part.map.load_bytes(at, &mut bytes[..piece]);
+                part.map.store_bytes(at, &bytes[..piece]);
+                at += piece as u64;
+            }
         }
         self.flush(pending, offset, len_bytes);
     }

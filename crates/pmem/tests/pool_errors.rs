@@ -338,3 +338,16 @@ fn what_stands_in_the_way_of_a_new_part_is_left_alone_and_named() {
     grow(&pool).expect("nothing is in the way");
     assert_eq!((pool.info().parts.len(), fs::read_dir(scene.dir.path()).expect("a folder").count()), (3, 3));
 }
+
+/// A copy of the first file names the same further files: whoever opens it must not write to them as well.
+#[test]
+fn a_copied_first_file_does_not_lead_to_files_in_use() {
+    let scene = Scene::new();
+    let copy = scene.dir.path().join("copy");
+    fs::copy(scene.path(), &copy).expect("there is room");
+    let pool = open(&scene.path(), OpenMode::Writer).expect("nobody writes");
+    scene.refuses(ErrorCode::PoolBusy, || open(&copy, OpenMode::Writer));
+    scene.refuses(ErrorCode::PoolBusy, || remanent_pmem::remove_pool(Mapped::new(), &copy));
+    pool.close().expect("it can be marked clean");
+    drop(open(&scene.path(), OpenMode::Writer).expect("every lock has fallen"));
+}

@@ -32,7 +32,7 @@ pub(super) struct Opened<M: Media> {
 pub(super) fn open<M: Media>(media: &M, path: &Path, report: &mut CheckReport) -> Result<Option<Opened<M>>> {
     let file = Arc::new(media.open(path, OpenMode::Inspect)?);
     let replayed =
-        opening::open_set(media.clone(), path, file, None, OpenMode::Inspect).and_then(|(set, superblock)| {
+        opening::open_set(media.clone(), path, vec![file], None, OpenMode::Inspect).and_then(|(set, superblock)| {
             let replayed = Replayed::read(&set, superblock.set)?;
             replayed.check_tail(&set, &superblock)?;
             Ok((set, replayed))

@@ -161,7 +161,7 @@ fn device_mapper_is_as_good_as_its_worst_region() {
 fn refused_map_sync_is_page_granular() {
     let machine = Machine::new();
     let expected = (Granularity::Page, Durability::PowerFailSafe, Provenance::Measured);
-    for (magic, name) in [(EXT4, "ext4"), (0x5846_5342, "xfs"), (0x9123_683e, "btrfs"), (0x4d44, "vfat")] {
+    for (magic, name) in [(EXT4, "ext4"), (0x5846_5342, "xfs"), (0x4d44, "vfat")] {
         let backing = machine.detector().backing(&file((8, 1), magic, false));
         assert_eq!(promise(&backing), expected);
         assert!(backing.filesystem.contains(name), "{}", backing.filesystem);
@@ -170,6 +170,35 @@ fn refused_map_sync_is_page_granular() {
     machine.region("region0", "memory_controller\n");
     machine.pmem("259:0", "region0", "pmem0");
     assert_eq!(promise(&machine.detector().backing(&file((259, 0), EXT4, false))), expected);
+}
+
+#[test]
+fn what_lies_under_a_local_file_system_decides() {
+    let machine = Machine::new();
+    let promised = |device, magic| promise(&machine.detector().backing(&file(device, magic, false)));
+    let safe = (Granularity::Page, Durability::PowerFailSafe, Provenance::Measured);
+    let unknown = (Granularity::Page, Durability::PersistenceUnknown, Provenance::Measured);
+    let ram = (Granularity::Page, Durability::ProcessCrashSafe, Provenance::Emulated);
+    machine.device("block", "252:0", "devices/virtual/block/zram0");
+    assert_eq!(promised((252, 0), EXT4), ram);
+    // Neither has a device of its own; of btrfs the devices are known.
+    const BTRFS: u64 = 0x9123_683e;
+    assert_eq!([promised((0, 40), BTRFS), promised((0, 41), 0x2fc1_2fc1)], [unknown; 2]);
+    let devices = machine.root.path().join("fs/btrfs/0f1e/devices");
+    fs::create_dir_all(&devices).unwrap();
+    fs::create_dir_all(machine.root.path().join("devices/pci0/block/sda/sda1")).unwrap();
+    symlink("../../../../devices/pci0/block/sda/sda1", devices.join("sda1")).unwrap();
+    assert_eq!(promised((0, 40), BTRFS), safe);
+    symlink("../../../../devices/virtual/block/zram0", devices.join("zram0")).unwrap();
+    assert_eq!(promised((0, 40), BTRFS), ram);
+    // A loop device is as good as its file.
+    machine.device("block", "7:0", "devices/virtual/block/loop0");
+    assert_eq!(promised((7, 0), EXT4), unknown);
+    machine.put("devices/virtual/block/loop0/loop/backing_file", "/dev/shm\n");
+    let memory = rustix::fs::statfs("/dev/shm").is_ok_and(|found| found.f_type as u64 == TMPFS);
+    assert_eq!(promised((7, 0), EXT4) == ram, memory);
+    machine.put("devices/virtual/block/loop0/loop/backing_file", "/no/such/file\n");
+    assert_eq!(promised((7, 0), EXT4), unknown);
 }
 
 #[test]

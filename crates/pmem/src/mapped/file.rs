@@ -41,9 +41,6 @@ impl MappedFile {
         let refusal = Refusal { operation: "opening", path, mode };
         let stat = sys::lstat(path).map_err(|e| refusal.of_open(e))?;
         check_kind(path, &stat, detector)?;
-        if stat.st_mode & 0o002 != 0 {
-            return Err(Error::WorldWritable { path: path.to_owned(), mode: stat.st_mode & 0o7777 });
-        }
         let access = if mode == OpenMode::Writer { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let descriptor = sys::open(path, flags, Mode::empty()).map_err(|e| refusal.of_open(e))?;
@@ -256,7 +253,7 @@ pub(super) fn is_device_dax(path: &Path, detector: &Detector) -> bool {
     })
 }
 
-/// Accepts regular files and device-DAX devices.
+/// Accepts regular files and device-DAX devices that not everybody may write to.
 fn check_kind(path: &Path, stat: &Stat, detector: &Detector) -> Result<()> {
     let device = (sys::major(stat.st_rdev), sys::minor(stat.st_rdev));
     match FileType::from_raw_mode(stat.st_mode) {
@@ -265,5 +262,9 @@ fn check_kind(path: &Path, stat: &Stat, detector: &Detector) -> Result<()> {
         FileType::Symlink => Err(Error::Symlink { path: path.to_owned() }),
         FileType::Directory => Err(Error::IsDirectory { path: path.to_owned() }),
         _ => Err(Error::NotAFile { path: path.to_owned() }),
+    }?;
+    if stat.st_mode & 0o002 != 0 {
+        return Err(Error::WorldWritable { path: path.to_owned(), mode: stat.st_mode & 0o7777 });
     }
+    Ok(())
 }

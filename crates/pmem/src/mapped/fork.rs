@@ -41,6 +41,12 @@ impl Pool<Mapped> {
             lock::try_lock(&own, LockKind::Shared, pins::byte_of(generation)).map_err(io("locking"))?;
         }
         replace(file.lock_file()?, own).map_err(io("closing in a forked child"))?;
+        // Further files carry the writer's lock and no pins.
+        let others = shared.set.parts().flat_map(|part| &part.files).skip(1);
+        for file in others.filter(|_| shared.set.mode() == OpenMode::Writer) {
+            let own = file.open_again(OFlags::RDONLY).map_err(|error| io("opening in a forked child")(error.into()))?;
+            replace(file.lock_file()?, own).map_err(io("closing in a forked child"))?;
+        }
         Ok(true)
     }
 }
