@@ -6,16 +6,33 @@
 use std::io::Write;
 use std::time::Instant;
 
-use remanent_pmem::{CopyPlan, FlushInstruction, Granularity, Mapped, Pool, Touch};
+use remanent_pmem::{CopyPlan, FlushInstruction, Granularity, MIN_FILE_BYTES, Mapped, PartOptions, Pool, Touch};
 use remanent_report::compare;
 
-use crate::{Result, print};
+use crate::scratch::Scratch;
+use crate::{LAYOUT, Result, print};
 
 const BATCH: usize = 2000;
 const ROUNDS: usize = 41;
 
+/// Compares them, or tells what is missing.
+pub(crate) fn run(
+    scratch: &Scratch,
+    out: &mut dyn Write,
+) -> std::result::Result<Option<String>, Box<dyn std::error::Error>> {
+    let path = scratch.file("seam")?;
+    let pool = Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(MIN_FILE_BYTES))?;
+    print::place(out, &path, &pool.info().backing)?;
+    let missing = missing(&pool);
+    if missing.is_none() {
+        compare_persists(&pool, out)?;
+    }
+    pool.close()?;
+    Ok(missing)
+}
+
 /// What is missing here for the comparison: both sides must execute the same instructions.
-pub(crate) fn missing(pool: &Pool<Mapped>) -> Option<String> {
+fn missing(pool: &Pool<Mapped>) -> Option<String> {
     let (flush, granularity) = (CopyPlan::get().flush, pool.info().backing.granularity);
     if granularity != Granularity::CacheLine {
         return Some(format!("stores become durable by {} there, not by cache line", granularity.as_str()));
@@ -27,7 +44,7 @@ pub(crate) fn missing(pool: &Pool<Mapped>) -> Option<String> {
 }
 
 /// Nothing may be [`missing`].
-pub(crate) fn run(pool: &Pool<Mapped>, out: &mut dyn Write) -> Result {
+fn compare_persists(pool: &Pool<Mapped>, out: &mut dyn Write) -> Result {
     let reservation = pool.reserve(1 << 20)?;
     let offset = reservation.extent().offset;
     let base = pool.set().address(offset);
