@@ -27,15 +27,8 @@ pub(crate) fn peers(workspace: &Workspace) -> Outcome {
 /// Measures the crash simulator. It has no peer, and what it runs stands in `tests`.
 pub(crate) fn simulator(workspace: &Workspace) -> Outcome {
     let mut command = workspace.cargo();
-    Outcome::of_shown(command.args([
-        "bench",
-        "--quiet",
-        "--locked",
-        "--package",
-        "remanent-tests",
-        "--bench",
-        "simulator",
-    ]))
+    command.args(["bench", "--quiet", "--locked", "--package", "remanent-tests", "--bench", "simulator"]);
+    Outcome::of_shown(&mut command)
 }
 
 /// The outcome of several programs. Under CI one that could not run is a failure, as a step is.
