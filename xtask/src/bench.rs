@@ -1,4 +1,4 @@
-//! The benchmarks: side by side with what users would pick instead.
+//! The benchmarks: side by side with what users would pick instead, and the speed of the crash simulator.
 
 use serde_json::Value;
 
@@ -22,6 +22,13 @@ pub(crate) fn peers(workspace: &Workspace) -> Outcome {
         (package, Outcome::of_shown(&mut command))
     });
     together(outcomes.collect(), under_ci())
+}
+
+/// Measures the crash simulator. It has no peer, and what it runs stands in `tests`.
+pub(crate) fn simulator(workspace: &Workspace) -> Outcome {
+    let mut command = workspace.cargo();
+    command.args(["bench", "--quiet", "--locked", "--package", "remanent-tests", "--bench", "simulator"]);
+    Outcome::of_shown(&mut command)
 }
 
 /// The outcome of several programs. Under CI one that could not run is a failure, as a step is.

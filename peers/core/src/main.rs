@@ -1,5 +1,6 @@
 //! The core beside itself: a persist through the seam and the same instructions written out, a first copy into an
-//! untouched pool and into a pre-faulted one, a stripe and a single device; and opening a pool of 10,000 names.
+//! untouched pool and into a pre-faulted one, a stripe and a single device; and opening a pool of 10,000 names and a store
+//! of 10,000 arrays.
 //!
 //! ```text
 //! cargo run --release -p peers-core [-- MEMORY [DISK]]
@@ -14,7 +15,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use remanent_pmem::{Layout, Mapped, PartOptions, Pool};
+use remanent_pmem::Layout;
 use scratch::Scratch;
 
 mod names;
@@ -56,17 +57,9 @@ fn run(
     disk: &Scratch,
     out: &mut dyn Write,
 ) -> std::result::Result<Option<String>, Box<dyn std::error::Error>> {
-    let path = memory.file("names")?;
-    let pool = Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(64 << 20))?;
-    names::fill(&pool)?;
-    let backing = pool.info().backing;
-    print::place(out, &path, &backing)?;
-    let missing = seam::missing(&pool);
-    if missing.is_none() {
-        seam::run(&pool, out)?;
-    }
-    pool.close()?;
-    names::open(&path, print::provenance(&backing), out)?;
+    let missing = seam::run(memory, out)?;
+    names::run(memory, out)?;
+    names::run(disk, out)?;
     prefault::run(memory, out)?;
     prefault::run(disk, out)?;
     stripe::run(memory, out)?;

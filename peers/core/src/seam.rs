@@ -1,27 +1,50 @@
-//! Store, flush, fence of a record, through the seam and written out with CLWB.
+//! Store, flush, fence of a record, through the seam and written out: the same stores, CLWB of each line, SFENCE.
+//!
+//! What the seam adds is calls and checks, and with them stores to the stack. At 4 KiB these make it the faster side:
+//! six stores between the last CLWB and SFENCE are enough to do the same for the loop that is written out.
 
 use std::io::Write;
 use std::time::Instant;
 
-use remanent_pmem::{CopyPlan, FlushInstruction, Granularity, Mapped, Pool, Touch};
+use remanent_pmem::{CopyPlan, FlushInstruction, Granularity, MIN_FILE_BYTES, Mapped, PartOptions, Pool, Touch};
 use remanent_report::compare;
 
-use crate::{Result, print};
+use crate::scratch::Scratch;
+use crate::{LAYOUT, Result, print};
 
 const BATCH: usize = 2000;
 const ROUNDS: usize = 41;
 
+/// Compares them, or tells what is missing.
+pub(crate) fn run(
+    scratch: &Scratch,
+    out: &mut dyn Write,
+) -> std::result::Result<Option<String>, Box<dyn std::error::Error>> {
+    let path = scratch.file("seam")?;
+    let pool = Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(MIN_FILE_BYTES))?;
+    print::place(out, &path, &pool.info().backing)?;
+    let missing = missing(&pool);
+    if missing.is_none() {
+        compare_persists(&pool, out)?;
+    }
+    pool.close()?;
+    Ok(missing)
+}
+
 /// What is missing here for the comparison: both sides must execute the same instructions.
-pub(crate) fn missing(pool: &Pool<Mapped>) -> Option<String> {
+fn missing(pool: &Pool<Mapped>) -> Option<String> {
     let (flush, granularity) = (CopyPlan::get().flush, pool.info().backing.granularity);
     if granularity != Granularity::CacheLine {
         return Some(format!("stores become durable by {} there, not by cache line", granularity.as_str()));
     }
-    (flush != FlushInstruction::Clwb).then(|| format!("the core flushes with {} here, not with clwb", flush.as_str()))
+    if flush != FlushInstruction::Clwb {
+        return Some(format!("the core flushes with {} here, not with clwb", flush.as_str()));
+    }
+    (!raw::has_line_stores()).then(|| "the CPU has no AVX-512F, by which the stores are written out".into())
 }
 
 /// Nothing may be [`missing`].
-pub(crate) fn run(pool: &Pool<Mapped>, out: &mut dyn Write) -> Result {
+fn compare_persists(pool: &Pool<Mapped>, out: &mut dyn Write) -> Result {
     let reservation = pool.reserve(1 << 20)?;
     let offset = reservation.extent().offset;
     let base = pool.set().address(offset);
@@ -54,27 +77,97 @@ pub(crate) fn run(pool: &Pool<Mapped>, out: &mut dyn Write) -> Result {
     Ok(())
 }
 
-/// The same instructions without the seam.
+/// The same instructions without the seam. Records begin at a line and are whole lines long.
 #[cfg(target_arch = "x86_64")]
 mod raw {
     use std::arch::asm;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Copies a record, writes its lines back and waits.
+    const LINE_BYTES: usize = 64;
+
+    /// From this length on the core stores whole lines at once, and words below it. memcpy would choose by rules of its
+    /// own, such as REP MOVSB, and the comparison would be one of ways to store.
+    const LINES_FROM_BYTES: usize = 512;
+
+    /// Whether the CPU stores a line with one instruction, as the core then does.
+    pub(crate) fn has_line_stores() -> bool {
+        std::is_x86_feature_detected!("avx512f")
+    }
+
+    /// Stores a record, writes its lines back and waits.
     pub(crate) fn persist(to: *mut u8, record: &[u8]) {
-        // SAFETY: `to` is a place of the benchmark's own extent, with room for the record, and nobody else uses it.
-        unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), to, record.len()) };
-        for line in (0..record.len()).step_by(64) {
-            // SAFETY: CLWB of a mapped byte; the CPU has it, for it is what the core flushes with (`missing`).
-            unsafe { asm!("clwb [{}]", in(reg) to.wrapping_add(line), options(nostack, preserves_flags)) };
+        let lines = record.len() / LINE_BYTES;
+        if record.len() < LINES_FROM_BYTES {
+            for (number, word) in record.chunks_exact(8).enumerate() {
+                let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
+                // SAFETY: `to` is an aligned place of the benchmark's own extent, with room for the record.
+                unsafe { AtomicU64::from_ptr(to.add(number * 8).cast()) }.store(word, Ordering::Relaxed);
+            }
+        } else {
+            // SAFETY: the place as above, and `missing` has asked for the instruction.
+            unsafe { store_lines(to, record.as_ptr(), lines) };
         }
+        // SAFETY: the lines of the record; the CPU has CLWB, for it is what the core flushes with (`missing`).
+        unsafe { flush_lines(to, lines) };
         // SAFETY: SFENCE is part of SSE, which every x86-64 CPU has.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    }
+
+    /// # Safety
+    /// `lines` lines from `start`, one at least, are mapped; the CPU has CLWB.
+    #[inline(always)]
+    unsafe fn flush_lines(start: *const u8, lines: usize) {
+        // As assembly: of the core's own source the compiler makes a longer loop here.
+        // SAFETY: CLWB of mapped bytes.
+        unsafe {
+            asm!(
+                ".p2align 4",
+                "2:",
+                "clwb [{line}]",
+                "add {line}, 64",
+                "dec {lines}",
+                "jnz 2b",
+                line = inout(reg) start => _,
+                lines = inout(reg) lines => _,
+                options(nostack),
+            );
+        }
+    }
+
+    /// # Safety
+    /// `to` is aligned to a line and writable, `from` is readable, for `lines` lines, of which there is one; the CPU has
+    /// AVX-512F.
+    #[inline(never)]
+    unsafe fn store_lines(to: *mut u8, from: *const u8, lines: usize) {
+        // SAFETY: reads `lines` lines at `from` and writes as many at `to`, and nothing else.
+        unsafe {
+            asm!(
+                ".p2align 4",
+                "2:",
+                "vmovdqu64 zmm0, [{from}]",
+                "vmovdqa64 [{to}], zmm0",
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {lines}",
+                "jnz 2b",
+                "vzeroupper",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                lines = inout(reg) lines => _,
+                out("xmm0") _,
+                options(nostack),
+            );
+        }
     }
 }
 
 /// Other CPUs have no CLWB, so that it is always missing there.
 #[cfg(not(target_arch = "x86_64"))]
 mod raw {
+    pub(crate) fn has_line_stores() -> bool {
+        false
+    }
+
     pub(crate) fn persist(_to: *mut u8, _record: &[u8]) {
         unreachable!("nothing may be missing")
     }

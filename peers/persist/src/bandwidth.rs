@@ -34,10 +34,13 @@ fn in_halves(to: *mut u8, from: *const u8, threads: usize, copy: CopyPiece) {
 
 pub(crate) fn run(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("512 MiB, GiB/s            remanent   peer        rate ratio [quartiles]");
-    // SAFETY (of the four calls below): `in_halves` hands out ranges inside the source and the mapping.
+    // SAFETY: `in_halves` hands out ranges inside the source and the mapping.
     let raw_copy: CopyPiece = &|to, from, len| unsafe { raw::copy(to, from, len) };
+    // SAFETY: the same.
     let interleaved_copy: CopyPiece = &|to, from, len| unsafe { raw::copy_interleaved(to, from, len) };
+    // SAFETY: the same.
     let pmem_copy: CopyPiece = &|to, from, len| unsafe { peer.memcpy_persist(to, from, len) };
+    // SAFETY: the same.
     let plain_copy: CopyPiece = &|to, from, len| unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     let peers = [
         ("raw non-temporal", raw_copy),

@@ -61,10 +61,10 @@ pub(crate) fn copies(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
                     fixture.mapped.fence();
                 })
             },
-            // SAFETY: every slot lies inside the area, which lies inside the mapping.
             || {
-                batch(&mut their_seed, len_bytes, |offset| unsafe {
-                    peer.memcpy_persist(base.add(offset), from, len_bytes)
+                batch(&mut their_seed, len_bytes, |offset| {
+                    // SAFETY: every slot lies inside the area, which lies inside the mapping.
+                    unsafe { peer.memcpy_persist(base.add(offset), from, len_bytes) }
                 })
             },
         );
@@ -77,7 +77,7 @@ pub(crate) fn flushes(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("store, flush, fence, ns   remanent [quartiles]      memcpy + pmem_persist [quartiles] ratio [quartiles]");
     let (map, source) = (&fixture.map, fixture.source.as_slice());
     let base = map.base();
-    for len_bytes in lengths().take_while(|&len| len <= 4096) {
+    for len_bytes in lengths() {
         let (mut our_seed, mut their_seed) = (7, 7);
         let paired = Paired::measure(
             rounds,
