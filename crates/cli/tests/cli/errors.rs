@@ -184,11 +184,18 @@ fn nothing_that_exists_is_replaced() {
     fs::create_dir(place.path("directory")).unwrap();
     fs::write(place.path("text"), "precious").unwrap();
     symlink("nowhere", place.path("link")).unwrap();
-    for name in ["a", "directory", "text", "link"] {
-        place.refused(&["pool", "create", name, "--size", "4MiB"], ErrorCode::AlreadyExists);
-        place.refused(&["pool", "create", "new", "--size", "6MiB", "--stripe", name], ErrorCode::AlreadyExists);
+    symlink("directory", place.path("link to it")).unwrap();
+    for (name, code) in [
+        ("a", ErrorCode::AlreadyExists),
+        ("directory", ErrorCode::IsDirectory),
+        ("text", ErrorCode::AlreadyExists),
+        ("link", ErrorCode::AlreadyExists),
+        ("link to it", ErrorCode::AlreadyExists),
+    ] {
+        place.refused(&["pool", "create", name, "--size", "4MiB"], code);
+        place.refused(&["pool", "create", "new", "--size", "6MiB", "--stripe", name], code);
+        place.refused(&["pool", "grow", "a", "--size", "4MiB", "--at", name], code);
     }
-    place.refused(&["pool", "grow", "a", "--size", "4MiB", "--at", "text"], ErrorCode::AlreadyExists);
     fs::write(place.path("a.2"), "in the way").unwrap();
     place.refused(&["pool", "grow", "a", "--size", "4MiB"], ErrorCode::AlreadyExists);
     witness.sees_the_same();
