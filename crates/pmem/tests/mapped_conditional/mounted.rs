@@ -1,6 +1,6 @@
 //! File systems that are full or read-only, and files that are frozen: what only root can arrange.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use remanent_pmem::{
     Durability, Error, ErrorCode, Granularity, MIN_FILE_BYTES, Mapped, Media, MediaFile, MediaMap, OpenMode,
     PartOptions, Pool, Provenance, Stripe, Touch,
 };
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use tempfile::TempDir;
 
 use crate::Test;
@@ -74,12 +75,14 @@ fn done(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Does something while a file is frozen (chattr(1)).
+/// Does something while a file may not be changed (ioctl_iflags(2)).
 fn frozen<T>(path: &Path, work: impl FnOnce() -> T) -> Result<T, String> {
-    let chattr = |change: &str| done(Command::new("chattr").arg(change).arg(path));
-    chattr("+i")?;
+    let file = File::open(path).expect("a file of the test");
+    let flags = ioctl_getflags(&file).map_err(|error| format!("{} has no flags: {error}", path.display()))?;
+    ioctl_setflags(&file, flags | IFlags::IMMUTABLE)
+        .map_err(|error| format!("{} cannot be frozen: {error}", path.display()))?;
     let result = work();
-    chattr("-i")?;
+    ioctl_setflags(&file, flags).expect("what was frozen can be thawed");
     Ok(result)
 }
 
