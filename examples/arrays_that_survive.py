@@ -180,12 +180,19 @@ def bytes_free(path: Path) -> int:
 
 @contextmanager
 def durable_file(path: Path, is_paged: bool) -> Iterator[object]:
-    """A file that is as durable when it is closed as a persist is: synced, where pages are what becomes durable."""
+    """A file that is as durable when it is closed as a persist is: its bytes and its name are synced, where pages are
+    what becomes durable."""
     with open(path, "wb") as file:
         yield file
         if is_paged:
             file.flush()
             os.fsync(file.fileno())
+    if is_paged:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def pickle_persist(folder: Path, arrays: Arrays, is_paged: bool) -> None:

@@ -11,6 +11,7 @@ mod journal;
 mod mutants;
 mod settings;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,12 @@ const LANES: &[DeepLane] = &[
         work: Work::Once(miri),
     },
     DeepLane {
+        name: "aarch64",
+        about: "the products compile for 64-bit Arm",
+        protocol: &["crates", "Cargo.toml", "Cargo.lock"],
+        work: Work::Once(aarch64),
+    },
+    DeepLane {
         name: "peers-build",
         about: "the side-by-side benchmarks compile",
         protocol: &["crates", "peers"],
@@ -119,7 +126,8 @@ const LANES: &[DeepLane] = &[
     DeepLane {
         name: "chroot",
         about: "./run on a bare Debian 12, with and without root",
-        protocol: &["run", ".cargo", "Cargo.lock", "python/requirements-dev.txt", "xtask"],
+        // All that a run there builds, tests or shows.
+        protocol: &["run", ".cargo", "Cargo.toml", "Cargo.lock", "crates", "examples", "python", "tests", "xtask"],
         work: Work::Once(chroot::run),
     },
 ];
@@ -256,15 +264,32 @@ pub(crate) fn parse_budget(text: &str) -> Option<Duration> {
 fn asan(workspace: &Workspace) -> Outcome {
     const PLATFORM: &str = "x86_64-unknown-linux-gnu";
     // Debian's rustc comes without the sanitizer's run-time library; rustup's has it, behind an unstable flag.
-    let sysroot = workspace.command("rustc").args(["--print", "sysroot"]).output().map(|output| output.stdout);
-    let sysroot = String::from_utf8_lossy(&sysroot.unwrap_or_default()).trim().to_owned();
-    if !std::path::Path::new(&format!("{sysroot}/lib/rustlib/{PLATFORM}/lib/librustc-stable_rt.asan.a")).exists() {
+    if !target_libraries(workspace, PLATFORM).join("librustc-stable_rt.asan.a").exists() {
         return Outcome::NotRun("this toolchain has no AddressSanitizer for this machine".into());
     }
     let mut command = workspace.cargo();
     command.args(["test", "--locked", "--release", "--lib", "--tests", "-p", "remanent-pmem", "--target", PLATFORM]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     Outcome::of_tests(&mut command, Counts::of_cargo_test)
+}
+
+/// Instructions and types of another CPU: no test here meets them, and a slip would be found by its users.
+fn aarch64(workspace: &Workspace) -> Outcome {
+    const PLATFORM: &str = "aarch64-unknown-linux-gnu";
+    if !target_libraries(workspace, PLATFORM).exists() {
+        return Outcome::NotRun(format!("this toolchain has no standard library for {PLATFORM}"));
+    }
+    let mut command = workspace.cargo();
+    command.args(["check", "--quiet", "--locked", "--release", "--target", PLATFORM]);
+    command.args(["-p", "remanent-pmem", "-p", "remanent-store", "-p", "remanent-crash", "-p", "remanent-cli"]);
+    Outcome::of_command(command.env("RUSTFLAGS", "-D warnings"))
+}
+
+/// Where the toolchain has its libraries for a platform, if it has them.
+fn target_libraries(workspace: &Workspace, platform: &str) -> PathBuf {
+    let sysroot = workspace.command("rustc").args(["--print", "sysroot"]).output().map(|output| output.stdout);
+    let sysroot = String::from_utf8_lossy(&sysroot.unwrap_or_default()).trim().to_owned();
+    Path::new(&sysroot).join("lib/rustlib").join(platform).join("lib")
 }
 
 fn miri(workspace: &Workspace) -> Outcome {

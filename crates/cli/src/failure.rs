@@ -99,7 +99,7 @@ fn path_of(error: &Error) -> Option<&Path> {
     }
 }
 
-/// What the book says that the user can do.
+/// What the book says that the user can do, in one paragraph: what holds in rarer cases only stands below it.
 fn hint(code: ErrorCode) -> Option<String> {
     let heading = format!("\n## {} ({})\n", code.name(), code as u16);
     let (_, entry) = ERRORS.split_once(&heading)?;
@@ -118,6 +118,10 @@ mod tests {
             let hint = hint(code).unwrap_or_else(|| panic!("{} has no hint", code.name()));
             assert!(!hint.is_empty() && !hint.contains("**") && !hint.contains('\n'), "{}: {hint}", code.name());
         }
+        assert_eq!(
+            hint(ErrorCode::AlreadyExists).as_deref(),
+            Some("Choose another name, or remove the file yourself.")
+        );
         assert_eq!(hint(ErrorCode::IsDirectory).as_deref(), Some("Name a file in it."));
     }
 }

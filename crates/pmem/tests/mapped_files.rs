@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use remanent_pmem::{Durability, Error, ErrorCode, Granularity, Mapped, Media, MediaFile, OpenMode, Provenance};
+use remanent_pmem::{Error, ErrorCode, Mapped, Media, MediaFile, OpenMode};
 use tempfile::TempDir;
 
 const LEN_BYTES: u64 = 1 << 20;
@@ -195,23 +195,6 @@ fn size_beyond_the_limit_of_the_process_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn frozen_file_is_read_only() {
-    let (dir, mapped) = directory();
-    let path = dir.path().join("pool");
-    let before = existing(&path);
-    let frozen = Command::new("chattr").arg("+i").arg(&path).output();
-    if !frozen.is_ok_and(|output| output.status.success()) {
-        println!("not run: chattr +i needs root and a file system that knows it");
-        return;
-    }
-    let refused = [code(mapped.open(&path, OpenMode::Writer)), code(mapped.remove(&path))];
-    let reader = mapped.open(&path, OpenMode::Reader).map(|file| file.len_bytes().unwrap());
-    assert!(Command::new("chattr").arg("-i").arg(&path).status().unwrap().success());
-    assert_eq!(refused, [ErrorCode::ReadOnly, ErrorCode::ReadOnly]);
-    assert_eq!((reader.unwrap(), state(&path)), (400_000, before));
-}
-
-#[test]
 fn hopeless_sizes_are_refused_before_the_disk_fills() {
     let (dir, mapped) = directory();
     let path = dir.path().join("pool");
@@ -291,76 +274,6 @@ fn file_without_write_permission_is_read_only() {
     let before = state(&path);
     again_as_nobody("file_without_write_permission_is_read_only", &path);
     assert_eq!(state(&path), before);
-}
-
-/// A tmpfs of its own, unmounted at the end.
-struct Mount(TempDir);
-
-impl Mount {
-    /// None, with a line that says so, where this process may not mount.
-    fn tmpfs(options: &str) -> Option<Mount> {
-        let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Mount(dir)),
-            _ => {
-                println!("not run: mounting a tmpfs needs root");
-                None
-            }
-        }
-    }
-
-    fn remount(&self, options: &str) {
-        let option = format!("remount,{options}");
-        assert!(Command::new("mount").args(["-o", &option]).arg(self.0.path()).status().unwrap().success());
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
-#[test]
-fn full_file_system_leaves_no_file_behind() {
-    let Some(mount) = Mount::tmpfs("size=4m") else { return };
-    let mapped = Mapped::new();
-    let (first, second) = (mount.0.path().join("first"), mount.0.path().join("second"));
-    let kept = mapped.create(&first, 3 << 20).unwrap();
-    match mapped.create(&second, 2 << 20) {
-        Err(Error::FileSystemFull { requested_bytes, .. }) => assert_eq!(requested_bytes, 2 << 20),
-        other => panic!("{other:?}"),
-    }
-    assert!(!mapped.exists(&second).unwrap());
-    assert_eq!(kept.len_bytes().unwrap(), 3 << 20);
-    mapped.create(&second, 1 << 20).unwrap();
-    assert_eq!(code(kept.pwrite(3 << 20, &[1; 4096])), ErrorCode::FileSystemFull, "writing past the end");
-}
-
-#[test]
-fn read_only_file_system_is_read_only() {
-    let Some(mount) = Mount::tmpfs("size=4m") else { return };
-    let mapped = Mapped::new();
-    let path = mount.0.path().join("pool");
-    existing(&path);
-    let before = state(&path);
-    mount.remount("ro");
-    assert_eq!(code(mapped.open(&path, OpenMode::Writer)), ErrorCode::ReadOnly);
-    assert_eq!(code(mapped.create(&mount.0.path().join("new"), 4096)), ErrorCode::ReadOnly);
-    assert_eq!(code(mapped.remove(&path)), ErrorCode::ReadOnly);
-    assert_eq!(code(mapped.rename(&path, &mount.0.path().join("other"))), ErrorCode::ReadOnly);
-    mapped.open(&path, OpenMode::Reader).unwrap();
-    assert_eq!(state(&path), before);
-}
-
-#[test]
-fn tmpfs_is_process_crash_safe_and_emulated() {
-    let Some(mount) = Mount::tmpfs("size=4m") else { return };
-    let file = Mapped::new().create(&mount.0.path().join("pool"), 4096).unwrap();
-    let backing = file.backing();
-    assert_eq!((backing.durability, backing.granularity), (Durability::ProcessCrashSafe, Granularity::CacheLine));
-    assert_eq!((backing.provenance, backing.filesystem.as_str()), (Provenance::Emulated, "tmpfs"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The first process: kernel modules, devices, mounts, and the end of the machine.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -132,6 +132,17 @@ pub(crate) fn mount_again(place: &Path, options: &CStr) {
     let device = device_of(place);
     unmount(place, UnmountFlags::empty()).unwrap_or_else(|error| panic!("{} is in use: {error}", place.display()));
     attach_device(&device, place, options);
+}
+
+/// Mounts an overlay whose both layers lie in a folder.
+pub(crate) fn mount_overlay(place: &Path, layers: &Path) {
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| {
+        let layer = layers.join(name);
+        fs::create_dir_all(&layer).expect("the file system of the layers can be written");
+        layer.display().to_string()
+    });
+    let options = CString::new(format!("lowerdir={lower},upperdir={upper},workdir={work}")).expect("plain names");
+    attach("overlay", place, "overlay", &options);
 }
 
 /// The device that is mounted at a place.

@@ -64,6 +64,14 @@ pub(crate) fn virtio_pmem() {
     expect(&backing, Durability::PowerFailSafe, Granularity::Page, Provenance::Measured);
 }
 
+/// Over the same disk as `virtio_pmem`, which alone would be safe.
+pub(crate) fn overlay() {
+    machine::mount_overlay(Path::new("/overlay"), Path::new("/virtio/layers"));
+    let backing = backing_of_pool("/overlay");
+    expect(&backing, Durability::PersistenceUnknown, Granularity::Page, Provenance::Measured);
+    assert_eq!(backing.filesystem, "overlayfs");
+}
+
 pub(crate) fn eadr() {
     let backing = backing_of_pool("/first");
     expect(&backing, Durability::PowerFailSafe, Granularity::Byte, Provenance::Measured);

@@ -37,8 +37,8 @@ impl Flavour {
 }
 
 /// Modules that the guest asks for; what they depend on comes with them.
-const WANTED: [&str; 8] =
-    ["crc32c_generic", "ext4", "nfit", "nd_pmem", "dax_pmem", "device_dax", "virtio_pci", "virtio_pmem"];
+const WANTED: [&str; 9] =
+    ["crc32c_generic", "ext4", "overlay", "nfit", "nd_pmem", "dax_pmem", "device_dax", "virtio_pci", "virtio_pmem"];
 
 /// Folders of modules that are kept of a package, if it has them: the whole is 400 MiB.
 const KEPT: [&str; 7] = ["crypto", "drivers/acpi", "drivers/dax", "drivers/nvdimm", "drivers/virtio", "fs", "lib"];

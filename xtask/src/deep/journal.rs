@@ -112,7 +112,7 @@ fn commit(workspace: &Workspace) -> String {
 /// against anybody).
 pub(super) fn fingerprint(workspace: &Workspace, paths: &[&str]) -> String {
     let inside = |file: &str| paths.iter().any(|path| file == *path || file.starts_with(&format!("{path}/")));
-    let files = workspace.sources(&["rs", "toml", "lock", "txt", "run", "c", "h"]).into_iter();
+    let files = workspace.sources(&["rs", "py", "toml", "lock", "txt", "run", "c", "h"]).into_iter();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for file in files.filter(|file| inside(file)) {
         let content = fs::read(workspace.path(&file)).unwrap_or_default();

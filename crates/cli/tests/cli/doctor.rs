@@ -1,7 +1,6 @@
 //! `remanent doctor`.
 
 use std::fs;
-use std::path::Path;
 
 use pmem::ErrorCode;
 
@@ -46,19 +45,6 @@ fn a_pool_promises_what_its_directory_does() {
     let info = place.done(&["--json", "pool", "info", "a"]).result("remanent.pool.info/1");
     assert_eq!(info["durability"], pool["durability"]);
     assert_eq!(place.snapshot(), before);
-}
-
-#[test]
-fn main_memory_is_never_called_safe() {
-    let shared_memory = Path::new("/dev/shm");
-    let doctor = Place::new().run(&["--json", "doctor", "/dev/shm"]).result("remanent.doctor/1");
-    let path = &doctor["paths"][0];
-    if path["filesystem"] != "tmpfs" {
-        println!("not run: {} is no tmpfs that this user may write to", shared_memory.display());
-        return;
-    }
-    assert_eq!((&path["durability"], &path["provenance"]), (&"process-crash safe".into(), &"emulated".into()));
-    assert!(doctor["advice"][0].as_str().unwrap().contains("loses everything with the power"), "{doctor}");
 }
 
 #[test]

@@ -499,6 +499,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detect::DeviceDax;
     use crate::error::ErrorCode;
     use crate::mapped::Mapped;
     use crate::media::Media;
@@ -520,6 +521,35 @@ mod tests {
         let refused = map.guard_through_files(0, 2 << 20, Touch::Store);
         assert_eq!(refused.unwrap_err().code(), ErrorCode::Truncated);
         map.guard_through_files(0, 1 << 20, Touch::Store).unwrap();
+    }
+
+    /// Devices of other sizes and alignments than the kernel makes by default.
+    #[test]
+    fn device_whose_alignment_does_not_fit_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = Mapped::new().create(&dir.path().join("pool"), 4096).unwrap();
+        let pair = |chunk_bytes| Stripe { members: 2, chunk_bytes };
+        let cases = [
+            (64 << 20, 2 << 20, Stripe::SINGLE, true),
+            ((64 << 20) + 4096, 4096, Stripe::SINGLE, true),
+            ((64 << 20) + 4096, 2 << 20, Stripe::SINGLE, false),
+            (0, 2 << 20, Stripe::SINGLE, false),
+            (64 << 20, 2 << 20, pair(4 << 20), true),
+            (64 << 20, 2 << 20, pair(3 << 20), false),
+            // The head of a stripe is mapped on its own.
+            (2 << 30, 1 << 30, pair(1 << 30), false),
+        ];
+        for (size_bytes, alignment_bytes, stripe, fits) in cases {
+            file.device = Some(DeviceDax { size_bytes, alignment_bytes });
+            match check_alignment(&file, stripe) {
+                Ok(found_bytes) => assert!(fits && found_bytes as u64 == alignment_bytes, "{:?}", file.device),
+                Err(Error::Misaligned { path, got_bytes, alignment_bytes: told_bytes }) => {
+                    assert!(!fits, "{:?}", file.device);
+                    assert_eq!((path.as_path(), got_bytes, told_bytes), (file.path(), size_bytes, alignment_bytes));
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! The page is made to look lost by userfaultfd (UFFDIO_POISON, ioctl_userfaultfd(2), Linux 6.6): only this process
 //! sees it, and no memory is taken from the machine, as MADV_HWPOISON would do.
 
-#![allow(unsafe_code)] // the calls under test are unsafe
-
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use remanent_pmem::{Error, Mapped, Mapping, Media, MediaFile, MediaMap, OpenMode, Prefault, Stripe, Touch};
+
+use crate::Test;
 
 const PAGE_BYTES: u64 = 4096;
 const UFFDIO_API: u64 = 0xc018_aa3f;
@@ -64,14 +64,20 @@ fn assert_bad(result: Result<(), Error>, bad_bytes: u64) {
     }
 }
 
-#[test]
+pub(crate) const TESTS: &[Test] = &[
+    ("lost_page_is_a_bad_block_at_its_offset", lost_page_is_a_bad_block_at_its_offset),
+    ("lost_page_ends_a_prefault", lost_page_ends_a_prefault),
+];
+
+/// Why no page can be made to look lost here.
+pub(crate) fn missing() -> Option<String> {
+    damaged(PAGE_BYTES, 0).err()
+}
+
 fn lost_page_is_a_bad_block_at_its_offset() {
     for bad_page in [0, 1, 511, 700, 1023] {
         let bad_bytes = bad_page * PAGE_BYTES;
-        let map = match damaged(4 << 20, bad_bytes) {
-            Ok(map) => map,
-            Err(reason) => return println!("not run: {reason}"),
-        };
+        let map = damaged(4 << 20, bad_bytes).unwrap();
         for touch in [Touch::Load, Touch::Store] {
             assert_bad(map.guard(0, map.len_bytes(), touch), bad_bytes);
             assert_bad(map.guard(bad_bytes + 100, 1, touch), bad_bytes);
@@ -81,12 +87,8 @@ fn lost_page_is_a_bad_block_at_its_offset() {
     }
 }
 
-#[test]
 fn lost_page_ends_a_prefault() {
     let bad_bytes = 3 << 20;
-    let map = match damaged(8 << 20, bad_bytes) {
-        Ok(map) => Arc::new(map),
-        Err(reason) => return println!("not run: {reason}"),
-    };
+    let map = Arc::new(damaged(8 << 20, bad_bytes).unwrap());
     assert_bad(Prefault::start(&map, 0..8 << 20, Touch::Store, 2).unwrap().join(), bad_bytes);
 }

@@ -1,85 +1,23 @@
 //! Every error of the pool comes back typed, changes no byte of any file, and disturbs no handle that is open.
 #![allow(unsafe_code)] // fork(2) has no safe form
 
-use std::collections::BTreeMap;
+mod scene;
+
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use remanent_pmem::{
-    Error, ErrorCode, Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec, Touch,
-};
+use remanent_pmem::{Error, ErrorCode, Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, RedoBatch};
+use scene::{CONTENT, LAYOUT, Scene, open, put};
 use tempfile::TempDir;
-
-const LAYOUT: Layout = Layout { name: "errors", version: 3 };
-const CONTENT: [u8; 300] = [0xC3; 300];
-
-/// A pool of two parts with the name `a`, and a reader that looks at it all the time.
-struct Scene {
-    dir: TempDir,
-    reader: Pool<Mapped>,
-}
-
-fn open(path: &Path, mode: OpenMode) -> Result<Pool<Mapped>, Error> {
-    Pool::open(Mapped::new(), path, Some(LAYOUT), mode)
-}
-
-fn put(pool: &Pool<Mapped>, name: &str, content: &[u8]) -> Result<(), Error> {
-    let reservation = pool.reserve(content.len() as u64)?;
-    let at = reservation.extent().offset;
-    pool.set().guard(at, content.len() as u64, Touch::Store)?;
-    pool.set().store_bytes(at, content);
-    pool.set().persist(at, content.len() as u64)?;
-    let mut batch = RedoBatch::new();
-    batch.put(name, RegionSpec { kind: 1, add: vec![reservation], ..RegionSpec::default() });
-    pool.commit(batch).map(drop)
-}
 
 impl Scene {
     fn new() -> Scene {
-        let dir = TempDir::new().expect("a temporary folder");
-        let path = dir.path().join("pool");
-        let pool =
-            Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a new pool");
-        pool.grow(None, &PartOptions::single(MIN_FILE_BYTES)).expect("a new part");
-        put(&pool, "a", &CONTENT).expect("there is room");
-        pool.close().expect("it can be marked clean");
-        let reader = open(&path, OpenMode::Reader).expect("a whole pool");
-        Scene { dir, reader }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("pool")
+        Scene::within(TempDir::new().expect("a temporary folder"))
     }
 
     fn part(&self) -> PathBuf {
         self.dir.path().join("pool.1")
-    }
-
-    fn content(&self) -> Vec<u8> {
-        let mut content = vec![0; CONTENT.len()];
-        self.reader.region("a").expect("the reader's name").load_bytes(0, 0, &mut content);
-        content
-    }
-
-    /// Every file of the folder: its bytes, mode and target.
-    fn files(&self) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
-        let entries = fs::read_dir(self.dir.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
-        let state = |path: PathBuf| {
-            let mode = fs::symlink_metadata(&path).expect("an entry").permissions().mode();
-            (path.clone(), (fs::read(&path).unwrap_or_default(), mode))
-        };
-        entries.map(state).collect()
-    }
-
-    /// `action` is refused with this code, no file changes, and the reader sees what it saw.
-    fn refuses<T>(&self, expected: ErrorCode, action: impl FnOnce() -> Result<T, Error>) {
-        let before = self.files();
-        let error = action().err().unwrap_or_else(|| panic!("{} was expected", expected.name()));
-        assert_eq!(error.code(), expected, "{error}");
-        assert!(self.files() == before, "{error}: a file was changed");
-        assert_eq!(self.content(), CONTENT, "{error}: the reader sees something else");
     }
 
     fn refuses_to_open(&self, expected: ErrorCode) {
@@ -253,43 +191,11 @@ fn files_that_anybody_may_write_are_refused() {
 }
 
 #[test]
-fn a_read_only_or_full_file_system_is_an_error_and_leaves_no_file() {
-    let dir = TempDir::new().expect("a temporary folder");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"]).arg(dir.path()).output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        println!("not run: mounting a tmpfs needs root");
-        return;
-    }
-    let unmount = Unmount(dir.path());
-    let path = dir.path().join("pool");
-    let pool = Pool::create(Mapped::new(), &path, LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("4 of 6 MiB");
-    put(&pool, "a", &CONTENT).expect("there is room");
-    let error = pool.grow(None, &PartOptions::single(MIN_FILE_BYTES)).expect_err("there are 2 MiB left");
-    assert_eq!(error.code(), ErrorCode::FileSystemFull, "{error}");
-    assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1, "no part is left behind");
-    put(&pool, "b", &CONTENT).expect("the pool goes on");
-    drop(pool);
-    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(dir.path()).status();
-    assert!(remount.is_ok_and(|status| status.success()));
-    assert_eq!(open(&path, OpenMode::Writer).err().map(|e| e.code()), Some(ErrorCode::ReadOnly));
-    assert_eq!(open(&path, OpenMode::Reader).expect("a reader needs no writing").info().names, 2);
-    drop(unmount);
-}
-
-/// Unmounts at the end, also of a failed test.
-struct Unmount<'a>(&'a Path);
-
-impl Drop for Unmount<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
-#[test]
 fn a_forked_child_reads_its_views_and_is_refused_everything_else() {
     let scene = Scene::new();
     let writer = open(&scene.path(), OpenMode::Writer).expect("nobody else writes");
     let view = writer.region("a").expect("a name of the pool");
+    let before = scene.files();
     // SAFETY: the child calls nothing that waits for another thread of this process: glibc makes the allocator usable
     // after fork(2), and the child ends by _exit(2).
     let child = unsafe { libc::fork() };
@@ -314,6 +220,8 @@ fn a_forked_child_reads_its_views_and_is_refused_everything_else() {
     // SAFETY: waits for the child that was just made.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child's checks");
+    assert!(scene.files() == before, "the child changed a file");
+    assert_eq!(scene.content(), CONTENT, "the reader sees something else");
     scene.refuses(ErrorCode::PoolBusy, || open(&scene.path(), OpenMode::Writer));
     put(&writer, "b", b"the parent goes on").expect("the parent goes on");
     writer.close().expect("it can be marked clean");

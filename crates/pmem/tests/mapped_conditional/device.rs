@@ -2,18 +2,24 @@
 //!
 //! `REMANENT_TEST_DEVICE_DAX` names it, for example `/dev/dax1.0`.
 
-#![allow(unsafe_code)] // the calls under test are unsafe
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use remanent_pmem::{ErrorCode, Granularity, Mapped, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
+use remanent_pmem::{Error, ErrorCode, Granularity, Mapped, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 
-#[test]
+use crate::Test;
+
+const VARIABLE: &str = "REMANENT_TEST_DEVICE_DAX";
+
+pub(crate) const TESTS: &[Test] = &[("device_is_used_whole_and_like_a_file", device_is_used_whole_and_like_a_file)];
+
+/// Why there is no device to look at.
+pub(crate) fn missing() -> Option<String> {
+    std::env::var_os(VARIABLE).is_none().then(|| format!("{VARIABLE} names no device-DAX device"))
+}
+
 fn device_is_used_whole_and_like_a_file() {
-    let Some(path) = std::env::var_os("REMANENT_TEST_DEVICE_DAX").map(PathBuf::from) else {
-        return println!("not run: REMANENT_TEST_DEVICE_DAX names no device");
-    };
+    let path = PathBuf::from(std::env::var_os(VARIABLE).expect("a device, or the test is not run"));
     let mapped = Mapped::new();
     let device = mapped.open(&path, OpenMode::Writer).unwrap();
     let device_bytes = device.len_bytes().unwrap();
@@ -33,6 +39,15 @@ fn device_is_used_whole_and_like_a_file() {
     let file = Arc::new(mapped.create(&dir.path().join("pool"), 4 << 20).unwrap());
     let mixed = mapped.map(&[device.clone(), file], Stripe { members: 2, chunk_bytes: 2 << 20 }, OpenMode::Writer);
     assert_eq!(mixed.unwrap_err().code(), ErrorCode::Unsupported);
+
+    // A chunk that is no multiple of the device's alignment could not be mapped where it belongs.
+    let small = Stripe { members: 2, chunk_bytes: 4096 };
+    match mapped.map(&[device.clone(), device.clone()], small, OpenMode::Writer) {
+        Err(Error::Misaligned { path: refused, got_bytes, .. }) => {
+            assert_eq!((refused, got_bytes), (path.clone(), device_bytes))
+        }
+        other => panic!("{other:?}"),
+    }
 
     let map = mapped.map(&[device], Stripe::SINGLE, OpenMode::Writer).unwrap();
     assert_eq!(map.len_bytes(), device_bytes);
