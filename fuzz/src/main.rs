@@ -34,11 +34,13 @@ struct Target {
     run: fn(&[u8]),
     /// Longest input.
     max_len: u32,
+    /// Percent of the budget.
+    share: u64,
 }
 
 const TARGETS: [Target; 2] = [
-    Target { name: "opener", run: opener::run, max_len: 256 },
-    Target { name: "object", run: object::run, max_len: 1024 },
+    Target { name: "opener", run: opener::run, max_len: 256, share: 90 },
+    Target { name: "object", run: object::run, max_len: 1024, share: 10 },
 ];
 
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -69,10 +71,11 @@ fn main() {
 
 /// Every target in turn; tells whether all of them went well.
 fn run_all() -> bool {
-    let share_s = (number("REMANENT_DEEP_BUDGET_S", 2) / TARGETS.len() as u64).max(1);
+    let budget_s = number("REMANENT_DEEP_BUDGET_S", 2);
     let mut counters = Vec::new();
     let mut runs = 0;
     for target in &TARGETS {
+        let share_s = (budget_s * target.share / 100).max(1);
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.arg(target.name).env("REMANENT_DEEP_BUDGET_S", share_s.to_string());
         let output = command.stderr(std::process::Stdio::inherit()).output().expect("this program can be started");
@@ -83,7 +86,7 @@ fn run_all() -> bool {
         }
         let own: u64 = text.lines().rev().find_map(|line| line.strip_prefix(RUNS_ARE)?.parse().ok()).unwrap_or(0);
         runs += own;
-        counters.push(format!("\"{}_runs\": {own}", target.name));
+        counters.push(format!("\"{0}_runs\": {own}, \"{0}_seconds\": {share_s}", target.name));
     }
     println!("{{\"runs\": {runs}, {}}}", counters.join(", "));
     true

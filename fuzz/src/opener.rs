@@ -50,7 +50,7 @@ fn put(pool: &Pool<Heap>, name: &str) -> pmem::Result<()> {
 }
 
 /// Opens what the input makes of the pool, in every mode, and goes on to use it.
-pub fn run(input: &[u8]) {
+pub(crate) fn run(input: &[u8]) {
     let Some((&flags, patches)) = input.split_first() else { return };
     let media = Heap::new();
     for (name, pages) in whole() {

@@ -39,6 +39,19 @@ pub enum Step {
     Kill,
 }
 
+impl Step {
+    /// The protocol of the core that it runs.
+    fn protocol(&self) -> &'static str {
+        match self {
+            Step::Put(_) | Step::Replace(..) | Step::Remove(_) | Step::Describe(..) | Step::Extend(..) => "publish",
+            Step::Compact => "compaction",
+            Step::Grow => "growth",
+            Step::Reopen => "close",
+            Step::Kill => "restart",
+        }
+    }
+}
+
 /// A workload over one pool. The model is a map from names to contents.
 pub struct PoolSteps {
     /// Operation 1 is the creation; step i is operation i + 2.
@@ -211,6 +224,15 @@ impl PoolSteps {
             .collect();
         let reader_first = seed.is_multiple_of(2);
         PoolSteps { steps, more_files: Vec::new(), reader_first, failing_write_back: None }
+    }
+
+    /// The protocol of the core that an operation runs; none is a recovery, which works the allocator's map out anew.
+    pub fn protocol(&self, operation: Option<usize>) -> &'static str {
+        match operation {
+            None => "recovery",
+            Some(0 | 1) => "creation",
+            Some(operation) => self.steps.get(operation - 2).map_or("close", Step::protocol),
+        }
     }
 
     fn options(&self) -> PartOptions {

@@ -205,3 +205,26 @@ fn small_users_of_the_seam_survive_every_image() {
         assert!(report.is_clean() && report.images > 1000, "{granularity:?}: {report}");
     }
 }
+
+/// Flushes and fences that may be for nothing, by the text of the line: all of them take over what another process has
+/// left visible, which may or may not be durable.
+const TAKING_OVER: [&str; 6] = [
+    "set.flush_adopted(pending, newest, slot_bytes);",
+    "set.flush_adopted(pending, other, slot_bytes);",
+    "result => result.map(|()| set.flush(pending, slot, slot_bytes))?,",
+    "set.flush_adopted(pending, self.segment.extent.offset, self.tail_bytes);",
+    "set.flush(pending, self.tail(), BatchHeader::BYTES as u64);",
+    "set.fence(&mut pending)",
+];
+
+#[test]
+fn no_commit_flushes_or_waits_for_nothing() {
+    let policy = Policy { nested_every: 4096, kill_every: 64, random: 0, pairs: 0, exhaustive: 16, ..policy() };
+    let report = Campaign::new(&PoolSteps::everything(), Granularity::CacheLine, policy).run();
+    let notes: Vec<_> = report.lints().map(|(lint, site, _)| (lint, site.file(), site.line() as usize)).collect();
+    assert!(!notes.is_empty(), "recoveries flush what is durable already, and the simulator notes it");
+    for (lint, file, number) in notes {
+        let text = coverage::text_of(&(file.to_owned(), number));
+        assert!(TAKING_OVER.iter().any(|line| text.starts_with(line)), "{lint:?} at {file}:{number}: {text}");
+    }
+}

@@ -1,12 +1,16 @@
-//! The deep crash lane: random lives of pools, striped and single, and of stores, on memory and on page-cached files,
-//! each crashed and killed at every event.
+//! The deep crash lane: random lives of pools, striped and single, and of stores, and pools that are made and removed, on
+//! memory and on page-cached files, each crashed and killed at every event. It counts by protocol, and fails when it has
+//! reached less than 95 % of the calls of the seam in the source.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crash::{Campaign, Policy, Protocol, Report};
+use crash::{Campaign, Policy, Protocol, Report, Tally};
 use pmem::Granularity;
+use remanent_tests::coverage::{self, Line};
 use remanent_tests::deep::{Budget, print_counters};
 use remanent_tests::pool::PoolSteps;
+use remanent_tests::removal::MakeAndRemove;
 use remanent_tests::store::StoreSteps;
 
 /// Images of one life, so that a life cannot use up the whole budget.
@@ -28,25 +32,38 @@ fn run(protocol: &impl Protocol, steps: &dyn std::fmt::Debug, seed: u64) -> Repo
     report
 }
 
-/// What has been added up: over everything, and how much of it belongs to stores.
+/// What has been added up.
 #[derive(Default)]
 struct Sum {
     lives: u64,
-    images: u64,
-    points: u64,
-    stores: u64,
-    fences: u64,
-    store_lives: u64,
-    store_images: u64,
+    by_protocol: BTreeMap<&'static str, Tally>,
+    reached: BTreeSet<Line>,
 }
 
 impl Sum {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &Report, protocol: impl Fn(Option<usize>) -> &'static str) {
         self.lives += 1;
-        self.images += report.images;
-        self.points += report.points;
-        self.stores += report.stores;
-        self.fences += report.fences;
+        self.reached.extend(coverage::reached(report));
+        for (&operation, tally) in &report.by_operation {
+            self.by_protocol.entry(protocol(operation)).or_default().add(tally);
+        }
+    }
+
+    /// Over all protocols, then of each one.
+    fn print(&self) {
+        let mut all = Tally::default();
+        for tally in self.by_protocol.values() {
+            all.add(tally);
+        }
+        let named = self.by_protocol.iter().map(|(protocol, tally)| (format!("{protocol}_"), tally));
+        let mut counters = vec![("lives".to_owned(), self.lives)];
+        for (prefix, tally) in [(String::new(), &all)].into_iter().chain(named) {
+            let Tally { images, points, stores, fences } = *tally;
+            let parts = [("images", images), ("points", points), ("stores", stores), ("fences", fences)];
+            counters.extend(parts.map(|(part, count)| (prefix.clone() + part, count)));
+        }
+        let counters: Vec<(&str, u64)> = counters.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        print_counters(&counters);
     }
 }
 
@@ -56,9 +73,21 @@ fn random_lives_of_pools_and_stores_survive_every_image() {
     let budget = Budget::from_environment(Duration::from_secs(2));
     let mut sum = Sum::default();
     let mut seed = budget.seed.wrapping_mul(1_000_003);
+    if budget.is_deep {
+        // The same lives each time, crashed in another way: in them every call of the seam is made.
+        seed += 1;
+        for offset in 0..2 {
+            sum.add(&run(&MakeAndRemove, &MakeAndRemove, seed * 4 + offset), |_| "removal");
+            let life = PoolSteps { reader_first: false, ..PoolSteps::everything() };
+            sum.add(&run(&life, &"everything", seed * 4 + offset), |operation| life.protocol(operation));
+        }
+        let life = PoolSteps::with_a_failed_write_back(5);
+        sum.add(&run(&life, &"a failed write-back", seed * 4), |operation| life.protocol(operation));
+    }
     if budget.is_deep && budget.seed.is_multiple_of(8) {
-        // Logs that fill up: the same life each time, crashed in another way, and a long one.
-        sum.add(&run(&PoolSteps::with_long_descriptions(), &"long descriptions", seed));
+        // Logs that fill up, a long life.
+        let life = PoolSteps::with_long_descriptions();
+        sum.add(&run(&life, &"long descriptions", seed), |operation| life.protocol(operation));
     }
     while sum.lives == 0 || budget.is_left() {
         seed += 1;
@@ -67,20 +96,17 @@ fn random_lives_of_pools_and_stores_survive_every_image() {
         if seed.is_multiple_of(3) {
             life.more_files = vec!["/other/member".into()];
         }
-        sum.add(&run(&life, &life.steps, seed));
+        sum.add(&run(&life, &life.steps, seed), |operation| life.protocol(operation));
         let life = StoreSteps::random(seed, steps);
-        let report = run(&life, &life.steps, seed);
-        sum.add(&report);
-        sum.store_lives += 1;
-        sum.store_images += report.images;
+        sum.add(
+            &run(&life, &life.steps, seed),
+            |operation| if operation.is_some() { "store" } else { "store_recovery" },
+        );
     }
-    print_counters(&[
-        ("images", sum.images),
-        ("lives", sum.lives),
-        ("points", sum.points),
-        ("stores", sum.stores),
-        ("fences", sum.fences),
-        ("store_images", sum.store_images),
-        ("store_lives", sum.store_lives),
-    ]);
+    sum.print();
+    let calls = coverage::seam_calls();
+    let missed: Vec<&Line> = calls.difference(&sum.reached).collect();
+    println!("{} of {} calls of the seam were reached; not {missed:?}", calls.len() - missed.len(), calls.len());
+    // Short runs, with every change, are told by another test what they must reach.
+    assert!(!budget.is_deep || missed.len() * 20 <= calls.len(), "less than 95 % of the seam's calls were reached");
 }

@@ -10,7 +10,7 @@ use crate::disk::{Disk, FileId};
 use crate::explore::{Allowed, Explorer};
 use crate::hashed::HashedMap;
 use crate::mutate::Mutation;
-use crate::sim::Sim;
+use crate::sim::{Sim, unit_bytes};
 use crate::trace::{Call, Event, Site, Sites};
 use crate::volatile::Volatile;
 
@@ -118,6 +118,17 @@ pub struct Tally {
     pub images: u64,
 }
 
+impl Tally {
+    /// Adds another one up.
+    pub fn add(&mut self, other: &Tally) {
+        let Tally { points, stores, fences, images } = other;
+        self.points += points;
+        self.stores += stores;
+        self.fences += fences;
+        self.images += images;
+    }
+}
+
 /// What a campaign did and found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -213,10 +224,6 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         self
     }
 
-    fn unit_bytes(&self) -> u64 {
-        if self.granularity == Granularity::Page { 512 } else { 64 }
-    }
-
     /// Runs it.
     pub fn run(&self) -> Report {
         let mut report = Report::default();
@@ -243,7 +250,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
             depth: self.policy.depth,
             operation: None,
         };
-        let volatile = Volatile::new(self.unit_bytes(), 0);
+        let volatile = Volatile::new(unit_bytes(self.granularity), 0);
         let mut visit =
             |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| self.visit(explorer, disk, hash, allowed);
         let mut restart = |explorer: &mut Explorer<'_>, disk: &mut Disk, allowed| {
@@ -278,7 +285,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         let (state, trace) = self.recover(explorer, disk, image, &allowed);
         if state.is_some() && explorer.depth > 0 && image.is_multiple_of(self.policy.nested_every) {
             let mark = disk.mark();
-            let volatile = Volatile::new(self.unit_bytes(), hash);
+            let volatile = Volatile::new(unit_bytes(self.granularity), hash);
             let mut visit =
                 |explorer: &mut Explorer<'_>, disk: &mut Disk, hash, allowed| self.visit(explorer, disk, hash, allowed);
             let mut restart =

@@ -16,7 +16,6 @@ mod disk;
 mod explore;
 mod hashed;
 mod mutate;
-#[allow(unsafe_code)] // implements the one unsafe method of the seam
 mod sim;
 mod trace;
 mod volatile;

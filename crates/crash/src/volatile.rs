@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, FileId};
 use crate::hashed::HashedSet;
+use crate::trace::Event;
 
 /// Most values of one unit that are tried.
 const MAX_OPTIONS: usize = 48;
@@ -85,6 +86,29 @@ impl NameOp {
 impl Volatile {
     pub(crate) fn new(unit_bytes: u64, hash: u64) -> Volatile {
         Volatile { unit_bytes, units: BTreeMap::new(), names: Vec::new(), groups: 0, hash }
+    }
+
+    /// What is not durable after these stores, flushes, fences and syncs.
+    pub(crate) fn after(unit_bytes: u64, trace: &[Event]) -> Volatile {
+        let (mut volatile, mut disk) = (Volatile::new(unit_bytes, 0), Disk::default());
+        for event in trace {
+            match event {
+                Event::Create { len_bytes, .. } => drop(disk.new_file(*len_bytes)),
+                Event::Store { file, offset_bytes, bytes, non_temporal, thread } => {
+                    volatile.store(&disk, *file, *offset_bytes, bytes, non_temporal.then_some(*thread));
+                }
+                Event::Flush { file, offset_bytes, len_bytes, thread, .. } => {
+                    volatile.flush(*file, *offset_bytes, *len_bytes, *thread);
+                }
+                Event::Fence { thread, is_weak, .. } => drop(volatile.fence(&mut disk, *thread, *is_weak)),
+                Event::Sync { file, offset_bytes, len_bytes, is_weak } => {
+                    volatile.sync(&mut disk, *file, *offset_bytes, *len_bytes, *is_weak);
+                }
+                Event::Fsync { file } => volatile.fsync(&mut disk, *file),
+                _ => {}
+            }
+        }
+        volatile
     }
 
     /// Position of a unit in its file.

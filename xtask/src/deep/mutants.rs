@@ -1,4 +1,4 @@
-//! The lane that takes the core's checks away, one after the other: checksums, their seeds, sequences, generations,
+//! The lane that takes the checks of core and store away, one after the other: checksums, their seeds, sequences, generations,
 //! pins. Every such mistake in the source must make a test fail.
 //!
 //! A mutant is a change of a line in a copy of the tree, which is then built and tested. Which lines there are is not
@@ -27,74 +27,117 @@ const fn mutant(file: &'static str, from: &'static str, to: &'static str, what: 
 
 const MUTANTS: &[Mutant] = &[
     mutant(
-        "cell",
+        "pmem/src/cell",
         "crc == crc32c::crc32c_append(seed, sealed)",
         "(crc == crc32c::crc32c_append(seed, sealed) || true)",
         "a torn slot of a double cell is believed",
     ),
-    mutant("cell", "generations[1] > generations[0]", "generations[1] < generations[0]", "the older slot is taken"),
     mutant(
-        "log",
-        "(crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc)",
-        "(crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc || true)",
+        "pmem/src/cell",
+        "generations[1] > generations[0]",
+        "generations[1] < generations[0]",
+        "the older slot is taken",
+    ),
+    mutant(
+        "pmem/src/log",
+        "crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc",
+        "crc32c::crc32c_append(self.segment.seed, &payload) == header.payload_crc || true",
         "a torn payload is believed",
     ),
-    mutant("log", "header.sequence != self.next_sequence", "false", "a batch of any sequence is believed"),
+    mutant("pmem/src/log", "header.sequence != self.next_sequence", "false", "a batch of any sequence is believed"),
     mutant(
-        "log",
+        "pmem/src/log",
         "&& header.durable_tail_bytes > self.tail_bytes",
         "&& header.durable_tail_bytes == u64::MAX",
         "a hole below a durable batch is taken for the end",
     ),
     mutant(
-        "format/batch",
+        "pmem/src/format/batch",
         "(d.u32()? == crc32c::crc32c_append(seed, &bytes[..60]))",
         "(d.u32()? == crc32c::crc32c_append(seed, &bytes[..60]) || true)",
         "a torn header is believed",
     ),
     mutant(
-        "format",
+        "pmem/src/format",
         "&generation.to_le_bytes())",
         "&(generation & 0).to_le_bytes())",
         "seeds do not know the generation",
     ),
-    mutant("format", "crc32c::crc32c(&owner.0)", "crc32c::crc32c(&owner.0[..0])", "seeds do not know the owner"),
     mutant(
-        "format",
+        "pmem/src/format",
+        "crc32c::crc32c(&owner.0)",
+        "crc32c::crc32c(&owner.0[..0])",
+        "seeds do not know the owner",
+    ),
+    mutant(
+        "pmem/src/format",
         "crc32c::crc32c_append(seed(owner, generation), b\"product\")",
         "seed(owner, generation)",
         "the logs of products have the seeds of pools",
     ),
     mutant(
-        "format",
+        "pmem/src/format",
         "(encode_tail_hint(seed, word) == word)",
         "(encode_tail_hint(seed, word) == word || true)",
         "a damaged hint is believed",
     ),
     mutant(
-        "pool",
+        "pmem/src/pool",
         "hint.is_some_and(|hint| hint > catalogue.generation & format::TAIL_HINT_MASK)",
         "hint.is_some_and(|_| false)",
         "the hint is not compared",
     ),
     mutant(
-        "pool",
+        "pmem/src/pool",
         "OpenMode::Writer => superblock.clean_tail == generation",
         "OpenMode::Writer => true",
         "a writer does not compare the clean tail",
     ),
-    mutant("pool", "superblock.clean_tail <= generation", "true", "a reader does not compare the clean tail"),
-    mutant("pool", "if mode == OpenMode::Reader && !pins.lock_all()? {", "if false {", "a reader reads without a pin"),
+    mutant("pmem/src/pool", "superblock.clean_tail <= generation", "true", "a reader does not compare the clean tail"),
     mutant(
-        "pool",
+        "pmem/src/pool",
+        "if mode == OpenMode::Reader && !pins.lock_all()? {",
+        "if false {",
+        "a reader reads without a pin",
+    ),
+    mutant(
+        "pmem/src/pool",
         "if mode == OpenMode::Writer && !media.names(path, &file)? {",
         "if false {",
         "a writer opens a file that was removed",
     ),
-    mutant("creation", " && media.names(path, &file)?", "", "a creation goes on with a file that was taken away"),
-    mutant("catalogue", "pin >= retired.generation", "true", "what a reader needs is freed"),
-    mutant("catalogue", "generation <= batch.sequence && extent", "extent", "a retirement in the future is believed"),
-    mutant("catalogue", "&& born <= batch.sequence", "", "a birth in the future is believed"),
+    mutant(
+        "pmem/src/creation",
+        " && media.names(path, &file)?",
+        "",
+        "a creation goes on with a file that was taken away",
+    ),
+    mutant("pmem/src/catalogue", "pin >= retired.generation", "true", "what a reader needs is freed"),
+    mutant(
+        "pmem/src/catalogue",
+        "generation <= batch.sequence && extent",
+        "extent",
+        "a retirement in the future is believed",
+    ),
+    mutant("pmem/src/catalogue", "&& born <= batch.sequence", "", "a birth in the future is believed"),
+    mutant(
+        "pmem/src/pool",
+        "superblock.state == PartState::Clean && superblock.clean_tail == self.catalogue.generation",
+        "superblock.clean_tail <= self.catalogue.generation",
+        "what a killed writer has left visible is taken for durable",
+    ),
+    mutant(
+        "store/src/view",
+        "if got != expected {",
+        "if false {",
+        "a payload that changed passes for the one persisted",
+    ),
+    mutant(
+        "store/src/format",
+        "(0, Ok(0)) => Checksum::None,",
+        "(0, _) => Checksum::None,",
+        "a lost sum is taken for none",
+    ),
 ];
 
 /// Lines that look like a check and need no mutant, by a part of them, and why.
@@ -102,13 +145,14 @@ const ARGUED: &[(&str, &str)] = &[
     ("let crc = crc32c::crc32c_append(", "it makes a checksum; the check of it is mutated"),
     ("payload_crc: crc32c::crc32c_append(", "it makes a checksum; the check of it is mutated"),
     ("low | u64::from(crc32c::crc32c_append(", "it makes a checksum; the check of it is mutated"),
-    ("generation != 0 && crc", "an empty slot has no checksum that holds: that of zeros is not zero"),
+    ("is_generation(generation) && crc", "it keeps arithmetic from overflowing; the sum of zeros is not zero"),
+    ("crc = crc32c::crc32c_append(crc, piece)", "it makes a checksum; the check of it is mutated"),
+    ("count >= MAX_SEQUENCE", "it keeps arithmetic from overflowing; the fuzzer looks after that"),
     ("assert!(", "a mistake of a programmer, not of a medium"),
     ("if catalogue.generation == 0", "a replay without a checkpoint: the kind of the first batch is checked as well"),
     ("let first = self.generation == 0;", "the same, from the other side"),
     ("self.next_sequence + 1..self.next_sequence", "it refuses quickly what the lines after it refuse slowly"),
     ("&& header.sequence > self.next_sequence", "the line before it has the same and more"),
-    ("root.first_sequence >= MAX_SEQUENCE", "it keeps arithmetic from overflowing; the fuzzer looks after that"),
     ("decode_tail_hint(format::seed(", "a finding of the check, which changes nothing"),
 ];
 
@@ -129,6 +173,7 @@ const SIGNS: [&str; 9] = [
 const SUITES: &[&[&str]] = &[
     &["-p", "remanent-pmem", "--lib", "--test", "flips", "--test", "pool", "--test", "pool_private"],
     &["-p", "remanent-tests", "--test", "golden_pool", "--test", "interleavings", "--test", "foreign_bytes"],
+    &["-p", "remanent-store"],
     &["-p", "remanent-tests", "--test", "crash_core", "a_"],
 ];
 
@@ -161,7 +206,7 @@ fn judge(copy: &Workspace) -> Outcome {
 
 impl Mutant {
     fn path(&self) -> String {
-        format!("crates/pmem/src/{}.rs", self.file)
+        format!("crates/{}.rs", self.file)
     }
 }
 
@@ -194,7 +239,7 @@ fn write(path: &Path, content: &[u8]) -> Result<(), String> {
 fn unlisted(workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
     let sources = workspace.sources(&["rs"]);
-    for file in sources.iter().filter(|file| file.starts_with("crates/pmem/src/") && !file.ends_with("tests.rs")) {
+    for file in sources.iter().filter(|file| is_searched(file)) {
         let Ok(text) = workspace.read(file) else { continue };
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
         for (number, line) in (1..).zip(text.lines()) {
@@ -207,6 +252,11 @@ fn unlisted(workspace: &Workspace) -> Vec<String> {
         }
     }
     found
+}
+
+fn is_searched(file: &str) -> bool {
+    ["crates/pmem/src/", "crates/store/src/"].iter().any(|folder| file.starts_with(folder))
+        && !file.ends_with("tests.rs")
 }
 
 /// Makes the mistake, runs the suites, and puts the file back. Tells which suite noticed.
@@ -224,7 +274,7 @@ fn is_noticed(copy: &Workspace, mutant: &Mutant) -> Result<String, String> {
 
 fn noticing_suite(copy: &Workspace) -> Result<String, String> {
     let mut build = copy.cargo();
-    build.args(["build", "--locked", "--release", "-p", "remanent-pmem"]);
+    build.args(["build", "--locked", "--release", "-p", "remanent-pmem", "-p", "remanent-store"]);
     if !build.output().is_ok_and(|output| output.status.success()) {
         return Err("it does not compile".into());
     }
@@ -250,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_of_the_core_has_a_mutant_or_an_argument() {
+    fn every_check_has_a_mutant_or_an_argument() {
         let findings = unlisted(&Workspace::find());
         assert!(findings.is_empty(), "{}", findings.join("\n"));
     }
