@@ -242,16 +242,6 @@ fn open(path: &Path, mode: OpenMode) -> pmem::Result<Pool<Mapped>> {
     Pool::open(Mapped::new(), path, None, mode)
 }
 
-/// A directory in the place of a new file has its own code: to choose a file in it helps, to remove it does not.
-fn of_the_kind_that_exists(error: Error) -> Error {
-    match error {
-        Error::AlreadyExists { path } if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
-            Error::IsDirectory { path }
-        }
-        other => other,
-    }
-}
-
 /// Closes a pool in order and says what it is then.
 fn close(pool: Pool<Mapped>) -> pmem::Result<PoolInfo> {
     let path = pool.set().path().to_owned();
@@ -282,7 +272,7 @@ fn create(arguments: CreateArguments, progress: Progress) -> Result<Report, Fail
     let spinner = progress.spinner(format!("allocating {}", units::size(options.file_bytes)));
     let pool = Pool::create(Mapped::new(), &arguments.path, layout, &options);
     spinner.finish_and_clear();
-    let pool = pool.map_err(of_the_kind_that_exists)?;
+    let pool = pool?;
     arguments.part.prefault(&pool, 0, progress)?;
     let info = close(pool)?;
     let backing = &info.backing;
@@ -320,7 +310,7 @@ fn grow(arguments: &GrowArguments, progress: Progress) -> Result<Report, Failure
     let spinner = progress.spinner(format!("allocating {}", units::size(options.file_bytes)));
     let grown = pool.grow(arguments.at.as_deref(), &options);
     spinner.finish_and_clear();
-    grown.map_err(of_the_kind_that_exists)?;
+    grown?;
     let part = pool.info().parts.len() - 1;
     arguments.part.prefault(&pool, part, progress)?;
     let info = close(pool)?;

@@ -219,7 +219,11 @@ fn make_part<M: Media>(
     let paths: Vec<&Path> = std::iter::once(path).chain(options.more_files.iter().map(PathBuf::as_path)).collect();
     for path in &paths {
         if !media.is_device(path) && media.exists(path)? {
-            return Err(Error::AlreadyExists { path: path.to_path_buf() });
+            return Err(match media.open(path, OpenMode::Inspect) {
+                // To choose a file in it helps; to remove it does not.
+                Err(error @ Error::IsDirectory { .. }) => error,
+                _ => Error::AlreadyExists { path: path.to_path_buf() },
+            });
         }
     }
     let superblock = Superblock {

@@ -56,7 +56,7 @@ error_codes! {
     FileSystemFull = 10, "file-system-full";
     /// The size asked for cannot be: zero, too small, too large, or not a multiple of the device's alignment.
     BadSize = 11, "bad-size";
-    /// The device's own size or alignment does not fit the pool layout.
+    /// The device, or a stripe's head or chunk on it, is no multiple of the device's alignment.
     Misaligned = 12, "misaligned";
     /// The file is no pool.
     NotAPool = 20, "not-a-pool";
@@ -153,7 +153,7 @@ pub enum Error {
     #[error("a size of {got_bytes} bytes cannot be used for {path}: {reason}")]
     BadSize { path: PathBuf, got_bytes: u64, reason: &'static str },
     #[error(
-        "{path} has {got_bytes} bytes and an alignment of {alignment_bytes} bytes, which a pool cannot use; reconfigure the namespace"
+        "{got_bytes} bytes cannot be mapped of {path}, only multiples of {alignment_bytes} bytes; reconfigure the namespace, or choose another chunk"
     )]
     Misaligned { path: PathBuf, got_bytes: u64, alignment_bytes: u64 },
     #[error("{path} is not a pool: its first bytes are not a superblock; create one, or name another file")]

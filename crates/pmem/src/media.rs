@@ -129,7 +129,8 @@ pub trait Media: Clone + Send + Sync + 'static {
     /// Maps `files` as one address range; see [`Stripe`]. Only [`OpenMode::Writer`] may store.
     ///
     /// # Errors
-    /// `Misaligned`, `Io`.
+    /// `Misaligned`, `BadSize` (too short for a stripe), `NotWritable`, `Unsupported` (a stripe over files and devices),
+    /// `Io`.
     fn map(&self, files: &[Arc<Self::File>], stripe: Stripe, mode: OpenMode) -> Result<Self::Map>;
 
     /// Orders this thread's flushes and non-temporal stores before whatever follows (SFENCE, DSB).

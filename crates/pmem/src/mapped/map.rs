@@ -434,16 +434,14 @@ pub(super) fn populate_pages(start: *mut c_void, len_bytes: usize, touch: Touch)
 /// The alignment that a member's mappings need.
 fn check_alignment(file: &MappedFile, stripe: Stripe) -> Result<usize> {
     let Some(device) = file.device else { return Ok(1) };
-    let aligned = |bytes: u64| bytes.is_multiple_of(device.alignment_bytes);
-    let fits = match stripe.members {
-        1 => aligned(device.size_bytes),
-        _ => aligned(Stripe::HEAD_BYTES) && aligned(stripe.chunk_bytes),
-    };
-    if !fits || device.size_bytes == 0 {
-        let (got_bytes, alignment_bytes) = (device.size_bytes, device.alignment_bytes);
-        return Err(Error::Misaligned { path: file.path().to_owned(), got_bytes, alignment_bytes });
+    let alignment_bytes = device.alignment_bytes;
+    // What is mapped on its own: a whole device, or the head and the chunks of a stripe.
+    let lengths: &[u64] =
+        if stripe.members == 1 { &[device.size_bytes] } else { &[Stripe::HEAD_BYTES, stripe.chunk_bytes] };
+    match lengths.iter().find(|&&bytes| bytes == 0 || !bytes.is_multiple_of(alignment_bytes)) {
+        Some(&got_bytes) => Err(Error::Misaligned { path: file.path().to_owned(), got_bytes, alignment_bytes }),
+        None => Ok(alignment_bytes as usize),
     }
-    Ok(device.alignment_bytes as usize)
 }
 
 /// A short-lived, populated mapping of a piece of a device.
@@ -540,12 +538,17 @@ mod tests {
             (2 << 30, 1 << 30, pair(1 << 30), false),
         ];
         for (size_bytes, alignment_bytes, stripe, fits) in cases {
+            let misfit_bytes = match stripe.members {
+                1 => size_bytes,
+                _ if !Stripe::HEAD_BYTES.is_multiple_of(alignment_bytes) => Stripe::HEAD_BYTES,
+                _ => stripe.chunk_bytes,
+            };
             file.device = Some(DeviceDax { size_bytes, alignment_bytes });
             match check_alignment(&file, stripe) {
                 Ok(found_bytes) => assert!(fits && found_bytes as u64 == alignment_bytes, "{:?}", file.device),
                 Err(Error::Misaligned { path, got_bytes, alignment_bytes: told_bytes }) => {
                     assert!(!fits, "{:?}", file.device);
-                    assert_eq!((path.as_path(), got_bytes, told_bytes), (file.path(), size_bytes, alignment_bytes));
+                    assert_eq!((path.as_path(), got_bytes, told_bytes), (file.path(), misfit_bytes, alignment_bytes));
                 }
                 Err(other) => panic!("{other:?}"),
             }

@@ -44,7 +44,7 @@ fn device_is_used_whole_and_like_a_file() {
     let small = Stripe { members: 2, chunk_bytes: 4096 };
     match mapped.map(&[device.clone(), device.clone()], small, OpenMode::Writer) {
         Err(Error::Misaligned { path: refused, got_bytes, .. }) => {
-            assert_eq!((refused, got_bytes), (path.clone(), device_bytes))
+            assert_eq!((refused, got_bytes), (path.clone(), small.chunk_bytes))
         }
         other => panic!("{other:?}"),
     }
