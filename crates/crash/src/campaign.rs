@@ -157,7 +157,7 @@ pub struct Report {
 }
 
 /// Violations after which a campaign stops.
-const ENOUGH: usize = 3;
+pub(crate) const ENOUGH: usize = 3;
 
 impl Report {
     pub(crate) fn note(&mut self, lint: Lint, site: Site) {
@@ -259,7 +259,8 @@ impl<'p, P: Protocol> Campaign<'p, P> {
         };
         explorer.walk(&mut disk, volatile, &trace, 0..=0, &mut visit, Some(&mut restart));
         let told = (0..disk.file_count()).all(|file| disk.content(file) == newest[file]);
-        if !told && report.violations.is_empty() && self.mutations.is_empty() {
+        let is_whole = report.images < self.policy.limit;
+        if !told && is_whole && report.violations.is_empty() && self.mutations.is_empty() {
             report.violations.push(Violation {
                 what: "the medium holds bytes that no call of the seam has stored".into(),
                 image: 0,
@@ -272,8 +273,7 @@ impl<'p, P: Protocol> Campaign<'p, P> {
 
     /// Recovers from the image on the disk, and crashes some of the recoveries. Tells the recovered state.
     fn visit(&self, explorer: &mut Explorer<'_>, disk: &mut Disk, hash: u64, allowed: Allowed) -> Option<usize> {
-        let done = explorer.report.violations.len() >= ENOUGH || explorer.report.images >= self.policy.limit;
-        if done {
+        if explorer.is_done() {
             return None;
         }
         explorer.report.images += 1;

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::campaign::{KILLS_IN_RECOVERY, Lint, Policy, Report, Tally};
+use crate::campaign::{ENOUGH, KILLS_IN_RECOVERY, Lint, Policy, Report, Tally};
 use crate::disk::{Disk, FileId};
 use crate::hashed::HashedMap;
 use crate::trace::Event;
@@ -61,6 +61,9 @@ impl Explorer<'_> {
         let kill_every = if is_workload { self.policy.kill_every } else { self.policy.kill_every * KILLS_IN_RECOVERY };
         let operation_around = self.operation;
         for (number, event) in trace.iter().enumerate() {
+            if self.is_done() {
+                break;
+            }
             self.operation = is_workload.then_some(*allowed.end());
             if let Some(restart) = restart.as_deref_mut()
                 && (number as u64).is_multiple_of(kill_every)
@@ -142,6 +145,11 @@ impl Explorer<'_> {
         self.operation = operation_around;
     }
 
+    /// Whether enough was found, or seen.
+    pub(crate) fn is_done(&self) -> bool {
+        self.report.violations.len() >= ENOUGH || self.report.images >= self.policy.limit
+    }
+
     pub(crate) fn tally(&mut self) -> &mut Tally {
         self.report.by_operation.entry(self.operation).or_default()
     }
@@ -199,6 +207,9 @@ impl Explorer<'_> {
             names.iter().zip(chosen).filter(|(_, on)| **on).for_each(|(op, _)| op.apply(disk));
             let names_hash = disk.names_hash();
             self.choices(&counts, &changed, |explorer, choice| {
+                if explorer.is_done() {
+                    return;
+                }
                 let picked = units.iter().zip(choice).filter(|(_, option)| **option > 0);
                 let hash = picked.clone().fold(volatile.hash, |hash, ((_, options), option)| {
                     hash.wrapping_add(options[*option].hash).wrapping_sub(options[0].hash)
