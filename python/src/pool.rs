@@ -78,8 +78,10 @@ impl NativePool {
             return Err(exception_at(py, ErrorCode::UsedAfterFork, &message, &self.path));
         }
         let message = || format!("the pool {path} is closed; open it again");
-        let closed = || exception_at(py, ErrorCode::Closed, &message(), &self.path);
-        self.slot().clone().ok_or_else(closed)
+        // Let go of before the exception is made, which runs Python: that may look at this pool, in this thread or in one
+        // that the interpreter goes to.
+        let store = self.slot().clone();
+        store.ok_or_else(|| exception_at(py, ErrorCode::Closed, &message(), &self.path))
     }
 
     /// Runs something on the store while other Python threads go on.

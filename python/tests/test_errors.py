@@ -3,6 +3,8 @@
 import errno
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -38,6 +40,27 @@ def test_errors_of_the_system_have_its_number_and_the_file(path):
     with pytest.raises(remanent.Closed) as caught:
         pool.info()
     assert caught.value.filename == os.fspath(path) and not hasattr(caught.value, "errno")
+
+
+def test_what_runs_while_an_error_is_made_may_use_the_pool(path):
+    # In a process of its own: one that waits for itself can only be killed.
+    code = """
+import sys, remanent
+
+def of_code(*args, make=remanent.errors.of_code):
+    assert pool.closed
+    return make(*args)
+
+pool = remanent.create(sys.argv[1], "8MiB")
+pool.close()
+remanent.errors.of_code = of_code
+try:
+    pool.info()
+except remanent.Closed:
+    print("told")
+"""
+    other = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60, check=True)
+    assert other.stdout == "told\n"
 
 
 def test_every_error_of_the_system_has_a_number():
