@@ -97,8 +97,9 @@ class Pool(MutableMapping[str, Any]):
     def close(self) -> None:
         """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are.
 
-        What other threads do with the pool is waited for. A function that reports progress cannot close the pool that
-        its own thread persists into: `RuntimeError`.
+        What other threads do with the pool is waited for, also when another one closes it. A function that reports
+        progress cannot close the pool that its own thread persists into, and the handler of a signal not the one that
+        its thread is closing: `RuntimeError`.
         """
         self._native.close()
 
