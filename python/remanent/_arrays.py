@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UnknownType
+from ._names import check_name
+from .errors import Corrupt, UnknownType
 
 #: Below this size a restored array is an ordinary one: a mapping of its own would cost more than the copy.
 SMALL_BYTES = 64 << 10
@@ -17,6 +18,7 @@ Item = tuple[str, np.dtype, tuple[int, ...], str, Any] | tuple[str, str, bytes]
 
 def flatten(name: str, value: Any) -> Item:
     """An object for the extension: an array without a copy if its bytes lie side by side already."""
+    check_name(name)
     if isinstance(value, (np.generic, bool, int, float, complex)):
         value = np.asarray(value)
     if isinstance(value, str):
@@ -58,11 +60,11 @@ def _flatten_array(name: str, value: np.ndarray) -> Item:
     return name, array.dtype, array.shape, order, array.reshape(-1, order=order).view(np.uint8)
 
 
-def rebuild(kind: str, dtype: np.dtype, shape: tuple[int, ...], order: str, memory: Any, mode: str) -> Any:
+def rebuild(name: str, kind: str, dtype: np.dtype, shape: tuple[int, ...], order: str, memory: Any, mode: str) -> Any:
     """The object over its memory."""
     if kind in ("text", "bytes"):
         memory.populate()
-        return str(memory, "utf-8") if kind == "text" else bytes(memory)
+        return _text(name, memory) if kind == "text" else bytes(memory)
     if len(memory) == 0:
         array = np.ndarray(shape, dtype, order=order)  # np.empty gives strings without a length one
     else:
@@ -74,3 +76,12 @@ def rebuild(kind: str, dtype: np.dtype, shape: tuple[int, ...], order: str, memo
     if mode == "r":
         array.flags.writeable = False
     return array
+
+
+def _text(name: str, memory: Any) -> str:
+    try:
+        return str(memory, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Corrupt(
+            f"the text {name!r} is damaged: {error}; restore the file from a copy, or ask for the others by name"
+        ) from None

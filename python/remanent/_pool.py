@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ._arrays import flatten, rebuild
+from ._names import check_name
 from ._remanent import NativePool
 from ._sizes import Size, parse_file_size, parse_size
-from .errors import Closed
+from .errors import BadName, Closed
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
@@ -97,8 +98,9 @@ class Pool(MutableMapping[str, Any]):
     def close(self) -> None:
         """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are.
 
-        What other threads do with the pool is waited for. A function that reports progress cannot close the pool that
-        its own thread persists into: `RuntimeError`.
+        What other threads do with the pool is waited for, also when another one closes it. A function that reports
+        progress cannot close the pool that its own thread persists into, and the handler of a signal not the one that
+        its thread is closing: `RuntimeError`.
         """
         self._native.close()
 
@@ -111,7 +113,7 @@ class Pool(MutableMapping[str, Any]):
         self.persist({name: value})
 
     def __delitem__(self, name: str) -> None:
-        self._native.persist([], [name], None, False, None)
+        self._native.persist([], [check_name(name)], None, False, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._native.names())
@@ -120,7 +122,10 @@ class Pool(MutableMapping[str, Any]):
         return self._native.count()
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._native.contains(name)
+        try:
+            return isinstance(name, str) and self._native.contains(check_name(name))
+        except BadName:
+            return False
 
     def update(self, other: Any = (), /, **more: Any) -> None:
         """Persists everything in one atomic step."""
@@ -185,12 +190,12 @@ class Pool(MutableMapping[str, Any]):
             raise ValueError(f"mode is 'c' or 'r', not {mode!r}")
         if isinstance(names, str):
             raise TypeError("names is a list of names")
-        names = None if names is None else list(names)
+        names = None if names is None else [check_name(name) for name in names]
         restored = {}
         for name, kind, dtype, shape, order, memory in self._native.restore(names, mode == "c"):
             if populate:
                 memory.populate()
-            restored[name] = rebuild(kind, dtype, shape, order, memory, mode)
+            restored[name] = rebuild(name, kind, dtype, shape, order, memory, mode)
         return restored
 
     def transaction(self, *, threads: int | None = None, checksum: bool = False) -> Transaction:
@@ -203,11 +208,11 @@ class Pool(MutableMapping[str, Any]):
         Arrays and readers that have not moved on keep the old name. If the new name is taken this is `AlreadyExists`,
         unless the object there is to be replaced.
         """
-        return self._native.rename(old, new, replace)
+        return self._native.rename(check_name(old), check_name(new), replace)
 
     def ls(self, prefix: str = "") -> list[ObjectInfo]:
         """What there is, or that of which the names begin so."""
-        return [ObjectInfo(**fields) for fields in self._native.ls(prefix)]
+        return [ObjectInfo(**fields) for fields in self._native.ls(check_name(prefix))]
 
     def info(self) -> dict[str, Any]:
         """What the pool is and how full it is; the book lists the keys."""
@@ -287,6 +292,7 @@ class Transaction:
 
     def __delitem__(self, name: str) -> None:
         self._check()
+        check_name(name)
         was_put = self._puts.pop(name, self) is not self
         if not was_put or name in self._pool:
             self._removes[name] = None

@@ -15,10 +15,7 @@ const REGISTERED: i64 = 2;
 /// The store's description of a `np.dtype`.
 pub(crate) fn from_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
     let py = dtype.py();
-    let unknown = |reason| {
-        let what = format!("the dtype {dtype}");
-        raise(py, &Error::UnknownType { what, reason })
-    };
+    let unknown = |reason| unknown(dtype, reason);
     let kind: char = dtype.getattr("kind")?.extract()?;
     let item_bytes: u64 = dtype.getattr("itemsize")?.extract()?;
     if dtype.getattr("isbuiltin")?.extract::<i64>()? == REGISTERED {
@@ -50,14 +47,15 @@ pub(crate) fn from_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
     DType::new(class, order, item_bytes).map_err(|error| raise(py, &error))
 }
 
+fn unknown(dtype: &Bound<'_, PyAny>, reason: &'static str) -> PyErr {
+    raise(dtype.py(), &Error::UnknownType { what: format!("the dtype {dtype}"), reason })
+}
+
 fn time_step(dtype: &Bound<'_, PyAny>) -> PyResult<TimeStep> {
-    let py = dtype.py();
-    let data = py.import("numpy")?.call_method1("datetime_data", (dtype,))?;
+    let data = dtype.py().import("numpy")?.call_method1("datetime_data", (dtype,))?;
     let (unit, multiple): (String, u32) = data.extract()?;
-    let unit = TimeUnit::from_symbol(&unit).ok_or_else(|| {
-        let what = format!("the dtype {dtype}");
-        raise(py, &Error::UnknownType { what, reason: "its unit of time is unknown to this version" })
-    })?;
+    let unit = TimeUnit::from_symbol(&unit);
+    let unit = unit.ok_or_else(|| unknown(dtype, "its unit of time is unknown to this version"))?;
     Ok(TimeStep { unit, multiple })
 }
 
@@ -77,7 +75,7 @@ fn class_of_void(dtype: &Bound<'_, PyAny>) -> PyResult<TypeClass> {
         let name = name?;
         let entry = table.get_item(&name)?;
         fields.push(Field {
-            name: name.extract()?,
+            name: name.extract().map_err(|_| unknown(dtype, "the name of a field has half a character"))?,
             offset_bytes: entry.get_item(1)?.extract()?,
             dtype: from_numpy(&entry.get_item(0)?)?,
         });

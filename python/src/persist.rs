@@ -121,12 +121,10 @@ fn tell(
     let Some(callback) = callback.filter(|_| thread::current().id() == caller) else {
         return ControlFlow::Continue(());
     };
-    let mut told = told.lock().expect("only the caller's thread locks it");
-    let is_early = told.is_some_and(|told: u64| progress.done_bytes < told + progress.total_bytes / CALLS);
-    if is_early {
+    if !is_due(&mut told.lock().expect("only the caller's thread locks it"), progress) {
         return ControlFlow::Continue(());
     }
-    *told = Some(progress.done_bytes);
+    // Neither lock is held while Python runs.
     let called = Python::attach(|py| callback.call1(py, (progress.done_bytes, progress.total_bytes)).map(drop));
     match called {
         Ok(()) => ControlFlow::Continue(()),
@@ -135,4 +133,13 @@ fn tell(
             ControlFlow::Break(())
         }
     }
+}
+
+/// Whether enough is done since the user's function was called, which then has been.
+fn is_due(told: &mut Option<u64>, progress: Progress) -> bool {
+    let is_due = told.is_none_or(|told| progress.done_bytes >= told + progress.total_bytes / CALLS);
+    if is_due {
+        *told = Some(progress.done_bytes);
+    }
+    is_due
 }

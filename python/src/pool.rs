@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -38,8 +38,8 @@ impl Persisting {
         Persisting
     }
 
-    fn is_into(store: &Arc<Store<Mapped>>) -> bool {
-        PERSISTING.with_borrow(|stores| stores.contains(&Arc::as_ptr(store)))
+    fn is_into(store: *const Store<Mapped>) -> bool {
+        PERSISTING.with_borrow(|stores| stores.contains(&store))
     }
 }
 
@@ -49,12 +49,23 @@ impl Drop for Persisting {
     }
 }
 
+/// What has become of a pool.
+enum State {
+    /// Whoever works on the store has a clone until that is done.
+    Open(Arc<Store<Mapped>>),
+    /// A thread waits until it has the last clone, closes that, and then says so.
+    Closing {
+        by: ThreadId,
+        store: Weak<Store<Mapped>>,
+    },
+    Closed,
+}
+
 /// An open pool. Closing it leaves the arrays that it gave out valid.
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct NativePool {
-    /// Locked with the interpreter held, and only to take, put or clone what is in it. Whoever works on the store has a
-    /// clone until that is done.
-    store: Mutex<Option<Arc<Store<Mapped>>>>,
+    /// Locked with the interpreter held, and only to look at it or to change it, never while Python runs.
+    state: Mutex<State>,
     path: PathBuf,
     process_id: u32,
 }
@@ -64,22 +75,74 @@ type Restored<'py> = (String, &'static str, Bound<'py, PyAny>, Bound<'py, PyTupl
 
 impl NativePool {
     fn new(store: Store<Mapped>, path: PathBuf) -> NativePool {
-        NativePool { store: Mutex::new(Some(Arc::new(store))), path, process_id: std::process::id() }
+        NativePool { state: Mutex::new(State::Open(Arc::new(store))), path, process_id: std::process::id() }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Store<Mapped>>>> {
-        self.store.lock().expect("taking and cloning do not panic")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("taking and cloning do not panic")
+    }
+
+    /// What was there comes back, so that it is not dropped under the lock.
+    #[must_use = "a store that is dropped is closed"]
+    fn exchange(&self, state: State) -> State {
+        std::mem::replace(&mut *self.state(), state)
+    }
+
+    fn is_here(&self) -> bool {
+        std::process::id() == self.process_id
     }
 
     fn store(&self, py: Python<'_>) -> PyResult<Arc<Store<Mapped>>> {
         let path = self.path.display();
-        if std::process::id() != self.process_id {
+        if !self.is_here() {
             let message = format!("{path} was opened before this process was forked; open it anew in the child");
             return Err(exception_at(py, ErrorCode::UsedAfterFork, &message, &self.path));
         }
         let message = || format!("the pool {path} is closed; open it again");
-        let closed = || exception_at(py, ErrorCode::Closed, &message(), &self.path);
-        self.slot().clone().ok_or_else(closed)
+        // Let go of before the exception is made, which runs Python: that may look at this pool, in this thread or in one
+        // that the interpreter goes to.
+        let store = match &*self.state() {
+            State::Open(store) => Some(store.clone()),
+            _ => None,
+        };
+        store.ok_or_else(|| exception_at(py, ErrorCode::Closed, &message(), &self.path))
+    }
+
+    /// The store, for a thread that is to close it; none if it is closed already or another thread is at it.
+    fn begin_to_close(&self) -> Result<Option<Arc<Store<Mapped>>>, &'static str> {
+        let by = thread::current().id();
+        let mut state = self.state();
+        let store = match &*state {
+            State::Closed => return Ok(None),
+            State::Closing { by: other, .. } if *other == by => return Err("this thread closes the pool already"),
+            State::Closing { store, .. } => store.clone(),
+            State::Open(store) => Arc::downgrade(store),
+        };
+        if Persisting::is_into(store.as_ptr()) {
+            return Err("this thread persists into the pool; close it when that is done");
+        }
+        let State::Open(open) = &*state else { return Ok(None) };
+        let open = open.clone();
+        *state = State::Closing { by, store };
+        Ok(Some(open))
+    }
+
+    /// Closes the store as soon as nobody else works on it.
+    fn close_when_idle(&self, py: Python<'_>, mut store: Arc<Store<Mapped>>) -> PyResult<()> {
+        loop {
+            store = match Arc::try_unwrap(store) {
+                Ok(store) => {
+                    let result = py.detach(|| store.close());
+                    drop(self.exchange(State::Closed));
+                    return result.map_err(|error| raise(py, &error));
+                }
+                Err(store) => store,
+            };
+            if let Err(interrupted) = let_others_go_on(py) {
+                drop(self.exchange(State::Open(store)));
+                return Err(interrupted);
+            }
+        }
     }
 
     /// Runs something on the store while other Python threads go on.
@@ -91,6 +154,12 @@ impl NativePool {
         let store = self.store(py)?;
         py.detach(|| action(&store)).map_err(|error| raise(py, &error))
     }
+}
+
+/// Gives other threads, and handlers of signals, a moment.
+fn let_others_go_on(py: Python<'_>) -> PyResult<()> {
+    py.detach(|| thread::sleep(LOOK_EVERY));
+    py.check_signals()
 }
 
 fn options(size: u64, stripe: Vec<PathBuf>, chunk: Option<u64>) -> PartOptions {
@@ -130,37 +199,38 @@ impl NativePool {
 
     #[getter]
     fn closed(&self) -> bool {
-        self.slot().is_none()
+        !matches!(*self.state(), State::Open(_))
     }
 
-    /// Closes the pool when what other threads do with it is done; nothing new is begun meanwhile.
+    /// Closes the pool when what other threads do with it is done; nothing new is begun meanwhile. Where another thread
+    /// closes it this waits for that, and goes on if that one was interrupted.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(mut store) = self.slot().take() else { return Ok(()) };
-        let is_here = std::process::id() == self.process_id;
-        if is_here && Persisting::is_into(&store) {
-            *self.slot() = Some(store);
-            let message = "this thread persists into the pool; close it when that is done";
-            return Err(PyRuntimeError::new_err(message));
+        if !self.is_here() {
+            // The threads that use it, or close it, stayed in the process that forked.
+            drop(self.exchange(State::Closed));
+            return Ok(());
         }
         loop {
-            store = match Arc::try_unwrap(store) {
-                Ok(store) => return py.detach(|| store.close()).map_err(|error| raise(py, &error)),
-                // The threads that use it stayed in the process that forked.
-                Err(_) if !is_here => return Ok(()),
-                Err(store) => store,
-            };
-            py.detach(|| thread::sleep(LOOK_EVERY));
-            if let Err(interrupted) = py.check_signals() {
-                *self.slot() = Some(store);
-                return Err(interrupted);
+            if let Some(store) = self.begin_to_close().map_err(PyRuntimeError::new_err)? {
+                return self.close_when_idle(py, store);
             }
+            if matches!(*self.state(), State::Closed) {
+                return Ok(());
+            }
+            let_others_go_on(py)?;
         }
     }
 
     /// In a forked child: leaves the writer's lock to the parent and pins for the child what it has inherited. Where
-    /// that cannot be done the locks are shared, as without this, so an error has no consequence.
+    /// that cannot be done the locks are shared, as without this, so an error has no consequence. Where a thread of the
+    /// parent has the last clone, and closes it, there is nothing to ask: it gives the lock back for both.
     fn settle_in_child(&self) {
-        if let Some(store) = self.slot().as_ref() {
+        let store = match &*self.state() {
+            State::Open(store) => Some(store.clone()),
+            State::Closing { store, .. } => store.upgrade(),
+            State::Closed => None,
+        };
+        if let Some(store) = store {
             let _ = store.pool().settle_in_child();
         }
     }

@@ -3,6 +3,8 @@
 import errno
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +42,27 @@ def test_errors_of_the_system_have_its_number_and_the_file(path):
     assert caught.value.filename == os.fspath(path) and not hasattr(caught.value, "errno")
 
 
+def test_what_runs_while_an_error_is_made_may_use_the_pool(path):
+    # In a process of its own: one that waits for itself can only be killed.
+    code = """
+import sys, remanent
+
+def of_code(*args, make=remanent.errors.of_code):
+    assert pool.closed
+    return make(*args)
+
+pool = remanent.create(sys.argv[1], "8MiB")
+pool.close()
+remanent.errors.of_code = of_code
+try:
+    pool.info()
+except remanent.Closed:
+    print("told")
+"""
+    other = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60, check=True)
+    assert other.stdout == "told\n"
+
+
 def test_every_error_of_the_system_has_a_number():
     for code, kind in errors.Error._classes.items():
         error = errors.of_code(code, "what happened")
@@ -71,6 +94,10 @@ def test_paths(path, tmp_path):
 def test_sizes_that_cannot_be(path):
     for size in (0, 1, "1MB"):
         refused(ValueError, "bad-size", remanent.create, path, size)
+    # The first is only too large when it is rounded up to a page.
+    for size in (2**64 - 1, 2**64, "16384P", 10**5000):
+        refused(ValueError, "bad-size", remanent.create, path, size)
+        refused(ValueError, "bad-size", remanent.create, path, "8MiB", stripe=[path.with_name("other")], chunk=size)
     refused(OSError, "file-system-full", remanent.create, path, "100TiB")
     for size in (-1, "much"):
         with pytest.raises(ValueError):
@@ -113,6 +140,40 @@ def test_names(path):
             with pytest.raises(TypeError):
                 call()
         assert list(pool) == ["a"]
+
+
+def test_names_that_utf_8_cannot_express(path):
+    name = os.fsdecode(b"\xff")  # as os.listdir gives it
+    with remanent.create(path, "8MiB") as pool:
+        pool["a"] = np.arange(3)
+        assert name not in pool
+        for call in (pool.__getitem__, pool.__delitem__, pool.ls):
+            refused(ValueError, "bad-name", call, name)
+        refused(ValueError, "bad-name", pool.__setitem__, name, np.arange(3))
+        refused(ValueError, "bad-name", pool.persist, {"b": np.arange(3), name: "text"})
+        refused(ValueError, "bad-name", pool.restore, ["a", name])
+        refused(ValueError, "bad-name", pool.rename, name, "b")
+        refused(ValueError, "bad-name", pool.rename, "a", name)
+        with pool.transaction() as edits:
+            edits["c"] = np.arange(4)
+            refused(ValueError, "bad-name", edits.__setitem__, name, np.arange(3))
+            refused(ValueError, "bad-name", edits.__delitem__, name)
+        refused(TypeError, "unknown-type", pool.persist, a=np.zeros(2, [(name, "i4")]))
+        assert list(pool) == ["a", "c"]
+
+
+def test_a_text_that_is_damaged_is_named(path):
+    text = "a text without a checksum"
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist(note=text, other="whole")
+    damaged = path.read_bytes().replace(text.encode(), b"\xff" * len(text))
+    path.write_bytes(damaged)
+    with remanent.open(path, "r") as pool:
+        for call in (pool.restore, lambda: pool["note"]):
+            refused(remanent.Corrupt, "corrupt", call)
+            with pytest.raises(remanent.Corrupt, match="'note'"):
+                call()
+        assert pool["other"] == "whole"
 
 
 def test_modes(path):

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -110,6 +111,42 @@ def test_the_lock_of_a_killed_writer_falls_although_its_child_lives(path):
         go[1].send(None)
         assert answer[0].poll(60)
         assert answer[0].recv() == (LARGE, LARGE)
+
+
+def outlive_while_closing(path, ready, go):
+    """A writer that is killed while one of its threads closes the pool, and whose child lives on."""
+    started, pool = threading.Event(), remanent.open(path)
+
+    def stop(done, total):
+        started.set()
+        threading.Event().wait()
+
+    threading.Thread(target=pool.persist, args=({"b": np.ones(LARGE)},), kwargs={"progress": stop}, daemon=True).start()
+    assert started.wait(60)
+    threading.Thread(target=pool.close, daemon=True).start()
+    while not pool.closed:
+        pass
+    if os.fork() == 0:
+        ready.send(os.getppid())
+        go.recv()
+        os._exit(0)
+    signal.pause()
+
+
+def test_the_lock_of_a_writer_that_is_killed_while_it_closes_falls_although_its_child_lives(path):
+    with remanent.create(path, "32MiB") as pool:
+        pool["a"] = np.full(LARGE, 1.0)
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Pipe(), context.Pipe()
+    writer = context.Process(target=outlive_while_closing, args=(path, ready[1], go[0]))
+    writer.start()
+    assert ready[0].poll(60)
+    assert ready[0].recv() == writer.pid
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join()
+    with remanent.open(path) as pool:
+        assert list(pool) == ["a"]
+    go[1].send(None)
 
 
 def in_new_process(path, array, queue):

@@ -3,6 +3,7 @@
 import doctest
 import os
 import re
+import signal
 import threading
 from pathlib import Path
 
@@ -228,6 +229,35 @@ def test_to_close_waits_for_what_other_threads_do(path):
         assert list(reader) == ["a"]
 
 
+def test_all_threads_that_close_a_pool_wait_until_it_is_closed(path):
+    started, go_on, found = threading.Event(), threading.Event(), []
+
+    def stop(done, total):
+        started.set()
+        assert go_on.wait(60)
+
+    def close():
+        pool.close()
+        with remanent.open(path) as again:
+            found.append(list(again))
+
+    pool = remanent.create(path, "64MiB")
+    persisting = threading.Thread(target=pool.persist, args=({"a": np.ones(12 << 20, np.uint8)},), kwargs={"progress": stop})
+    closing, also_closing = threading.Thread(target=pool.close), threading.Thread(target=close)
+    persisting.start()
+    assert started.wait(60)
+    closing.start()
+    while not pool.closed:
+        pass
+    also_closing.start()
+    also_closing.join(0.1)
+    assert also_closing.is_alive(), "the pool is being closed, and not yet free"
+    go_on.set()
+    for thread in (persisting, closing, also_closing):
+        thread.join()
+    assert found == [["a"]]
+
+
 def test_what_reports_progress_cannot_close_the_pool_it_is_called_from(path):
     def close(done, total):
         pool.close()
@@ -236,6 +266,65 @@ def test_what_reports_progress_cannot_close_the_pool_it_is_called_from(path):
         with pytest.raises(RuntimeError, match="close it when that is done"):
             pool.persist(a=np.ones(12 << 20, np.uint8), progress=close)
         assert not pool.closed and "a" not in pool
+
+
+def test_what_reports_progress_cannot_wait_for_the_thread_that_closes_its_pool(path):
+    refusals, threads = [], []
+
+    def close(done, total):
+        if refusals:
+            return
+        threads.append(threading.Thread(target=pool.close))
+        threads[0].start()
+        while not pool.closed:
+            pass
+        with pytest.raises(RuntimeError, match="close it when that is done") as caught:
+            pool.close()
+        refusals.append(caught.value)
+
+    pool = remanent.create(path, "64MiB")
+    pool.persist(a=np.ones(12 << 20, np.uint8), progress=close)
+    threads[0].join()
+    assert len(refusals) == 1 and remanent.restore(path)["a"].sum() == 12 << 20
+
+
+def test_a_signal_that_interrupts_closing_leaves_the_pool_open(path):
+    """Its handler cannot close the pool that its own thread is closing."""
+    started, go_on, refusals = threading.Event(), threading.Event(), []
+
+    def stop(done, total):
+        started.set()
+        assert go_on.wait(60)
+
+    def handle(number, frame):
+        with pytest.raises(RuntimeError, match="closes the pool already") as caught:
+            pool.close()
+        refusals.append(caught.value)
+        raise InterruptedError
+
+    def interrupt():
+        while not pool.closed:
+            pass
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    pool = remanent.create(path, "64MiB")
+    persisting = threading.Thread(target=pool.persist, args=({"a": np.ones(12 << 20, np.uint8)},), kwargs={"progress": stop})
+    interrupting = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        persisting.start()
+        assert started.wait(60)
+        interrupting.start()
+        with pytest.raises(InterruptedError):
+            pool.close()
+        assert len(refusals) == 1 and not pool.closed
+    finally:
+        interrupting.join()
+        signal.signal(signal.SIGUSR1, before)
+        go_on.set()
+        persisting.join()
+    pool.close()
+    assert remanent.restore(path)["a"].sum() == 12 << 20
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
