@@ -9,7 +9,7 @@ use pmem::{
     Error, Layout, MIN_FILE_BYTES, Media, OpenMode, PartOptions, Pool, RedoBatch, Region, RegionSpec, Reservation,
 };
 
-use crate::probe::{PROBE, candidates, is_probed, probed, unprobed};
+use crate::probe::{self, PROBE, candidates, is_probed, probed, unprobed};
 
 const LAYOUT: Layout = Layout { name: "crash", version: 1 };
 /// Content of a region with a long description.
@@ -422,6 +422,10 @@ impl Protocol for PoolSteps {
 
     fn same(&self, a: usize, b: usize) -> bool {
         a > 0 && b > 0 && is_probed(a) == is_probed(b) && self.model(a) == self.model(b)
+    }
+
+    fn allows(&self, allowed: &RangeInclusive<usize>, state: usize) -> bool {
+        probe::allows(allowed, state, |a, b| self.same(a, b))
     }
 }
 

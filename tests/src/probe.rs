@@ -23,6 +23,14 @@ pub fn is_probed(operation: usize) -> bool {
     operation >= PROBED
 }
 
+/// Whether a state may be recovered where these are allowed, when `same` tells which cannot be told apart.
+pub fn allows(allowed: &RangeInclusive<usize>, state: usize, same: impl Fn(usize, usize) -> bool) -> bool {
+    if state == 0 {
+        return allowed.contains(&0);
+    }
+    candidates(allowed, is_probed(state)).any(|operation| operation == state || same(operation, state))
+}
+
 /// The allowed operations from 1 on that have the probe, or that have it not; the newest first.
 pub fn candidates(allowed: &RangeInclusive<usize>, has_probe: bool) -> impl Iterator<Item = usize> + use<> {
     let (start, end) = ((*allowed.start()).max(1), *allowed.end());

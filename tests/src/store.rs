@@ -8,7 +8,7 @@ use crash::{Protocol, Sim};
 use pmem::{MIN_FILE_BYTES, Media, OpenMode, PartOptions};
 use store::{Checksums, Error, Object, ObjectView, PersistOptions, Store};
 
-use crate::probe::{PROBE, candidates, is_probed, probed, unprobed};
+use crate::probe::{self, PROBE, candidates, is_probed, probed, unprobed};
 
 /// One step of a workload.
 #[derive(Clone, Debug)]
@@ -282,5 +282,9 @@ impl Protocol for StoreSteps {
 
     fn same(&self, a: usize, b: usize) -> bool {
         a > 0 && b > 0 && is_probed(a) == is_probed(b) && self.model(a) == self.model(b)
+    }
+
+    fn allows(&self, allowed: &RangeInclusive<usize>, state: usize) -> bool {
+        probe::allows(allowed, state, |a, b| self.same(a, b))
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct Explorer<'a> {
     pub(crate) rng: &'a mut fastrand::Rng,
     /// Images that were recovered from, by the hash of their content.
     pub(crate) seen: &'a mut HashedMap<Seen>,
-    /// Whether two states cannot be told apart.
-    pub(crate) same: &'a dyn Fn(usize, usize) -> bool,
+    /// Whether a state may be recovered where these are allowed.
+    pub(crate) allows: &'a dyn Fn(&Allowed, usize) -> bool,
     /// Nesting that is left.
     pub(crate) depth: u32,
     /// What the workload is doing; none in recoveries.
@@ -61,12 +61,14 @@ impl Explorer<'_> {
         let kill_every = if is_workload { self.policy.kill_every } else { self.policy.kill_every * KILLS_IN_RECOVERY };
         let operation_around = self.operation;
         for (number, event) in trace.iter().enumerate() {
-            if self.is_done() {
+            if self.report.violations.len() >= ENOUGH {
                 break;
             }
             self.operation = is_workload.then_some(*allowed.end());
+            // At the limit of images the walk goes on: what is not durable when it is acknowledged is noted all the same.
             if let Some(restart) = restart.as_deref_mut()
                 && (number as u64).is_multiple_of(kill_every)
+                && !self.is_done()
             {
                 self.kill(disk, &volatile, &allowed, visit, restart);
             }
@@ -197,6 +199,9 @@ impl Explorer<'_> {
         allowed: &Allowed,
         visit: &mut Visit<'_>,
     ) {
+        if self.is_done() {
+            return;
+        }
         let units: Vec<_> = volatile.units.iter().map(|(&key, unit)| (key, &unit.options[..])).collect();
         let changed: Vec<usize> =
             units.iter().enumerate().filter(|(_, (key, _))| changed.contains(key)).map(|(i, _)| i).collect();
@@ -236,16 +241,12 @@ impl Explorer<'_> {
     fn is_known(&mut self, hash: u64, allowed: &Allowed) -> bool {
         let Some(&Seen { depth, state, image }) = self.seen.get(&hash) else { return false };
         if let Some(state) = state
-            && !self.is_allowed(state, allowed)
+            && !(self.allows)(allowed, state)
         {
             self.report.stale(image, state, allowed, self.policy);
         }
         self.report.pruned += 1;
         depth >= self.depth
-    }
-
-    pub(crate) fn is_allowed(&self, state: usize, allowed: &Allowed) -> bool {
-        allowed.contains(&state) || allowed.clone().any(|allowed| (self.same)(state, allowed))
     }
 
     /// Option numbers for each unit: all combinations when there are few, else families and samples.

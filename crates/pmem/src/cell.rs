@@ -92,9 +92,14 @@ impl DoubleCell {
     /// Writes both slots, one after the other; durable on return.
     ///
     /// # Errors
-    /// `BadBlock`, `Truncated`, `FileSystemFull`, `Io`: the cell cannot be written to, and was not. After a write-back
-    /// that failed, `Io` and `WritesRefused`: it holds the old or the new value, and the pool refuses further writes.
+    /// `BadBlock`, `Truncated`, `FileSystemFull`, `Io`: the cell cannot be written to, and was not; `Corrupt`: nor with
+    /// this generation, which no cell can have reached. After a write-back that failed, `Io` and `WritesRefused`: it holds
+    /// the old or the new value, and the pool refuses further writes.
     pub fn write<M: Media>(&self, set: &PoolSet<M>, generation: u64, payload: &[u8]) -> Result<()> {
+        if !is_generation(generation) {
+            let path = set.path().to_owned();
+            return Err(Error::Corrupt { path, what: "a generation", offset_bytes: self.slots[0].byte() });
+        }
         self.guard(set)?;
         for slot in self.slots {
             self.write_slot(set, slot, generation, payload)?;

@@ -20,8 +20,8 @@ use crate::catalogue::{
 };
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Published, Reservation, Space};
-use crate::format::{self, PartState, Root, Superblock, batch_bytes};
-use crate::log::SelfCertifyingLog;
+use crate::format::{self, PartState, ROOT_AT, Root, Superblock, batch_bytes};
+use crate::log::{MAX_SEQUENCE, SelfCertifyingLog};
 use crate::media::{Media, MediaFile, OpenMode, Touch};
 use crate::opening;
 use crate::pins::WRITER_AT;
@@ -184,6 +184,11 @@ impl Writer {
 
     /// Starts a new segment with a checkpoint and retires the old one. The catalogue's content stays the same.
     fn compact<M: Media>(&mut self, set: &PoolSet<M>, catalogue: &RwLock<Catalogue>) -> Result<()> {
+        if self.log.next_sequence().max(self.root.segment_generation + 1) >= MAX_SEQUENCE {
+            // Only a forged pool can have come so far, and the next open would refuse it.
+            let (path, offset_bytes) = (set.path().to_owned(), ROOT_AT[0]);
+            return Err(Error::Corrupt { path, what: "a count in the root cell", offset_bytes });
+        }
         let spare = self.spare.take().expect("a compaction is prepared before it is made");
         let generation = self.log.next_sequence();
         let old = Retired { extent: self.root.segment, generation };

@@ -168,21 +168,24 @@ impl<M: Media> Pool<M> {
         let made = make_part(media, &pool, &path, &part, options)?;
         let expected = Expected { set: identity.set, part: Some(part.part), index: u32::from(index) };
         let opened = open_part(media, &pool, &path, files_of(&made), OpenMode::Writer, expected);
+        let mut is_linked = false;
         let linked = opened.and_then(|opened| {
             let mut guard = self.shared.lock_to_write()?;
             // It may have been closed meanwhile.
             let writer = guard.as_mut().ok_or_else(|| self.shared.not_writable())?;
-            match index - 1 {
+            let result = match index - 1 {
                 0 => writer.relink(set, |superblock| superblock.next = Some(link)),
                 part => superblock_cell(part).write(set, last.generation + 1, &linked.encode()),
-            }?;
+            };
+            // A cell that could not be guarded was not written to; a page that was not written back may be durable.
+            is_linked = result.is_ok() || set.has_failed();
+            result?;
             set.push(opened.part);
             Ok(())
         });
-        // What was stored may be durable: then the part may belong to the pool.
         linked.inspect_err(|_| {
-            if !set.has_failed() {
-                remove_made(media, &made)
+            if !is_linked {
+                remove_made(media, &made);
             }
         })?;
         let area = set.data_areas().last().expect("a part was added");

@@ -173,7 +173,7 @@ impl Media for Mapped {
     }
 
     /// See [`Media::map`]. The kernel allows a process about 65,000 mappings (vm.max_map_count), and every chunk of a
-    /// stripe is one: choose chunks of 1/10,000 of the whole or more.
+    /// stripe is one: choose chunks of 1/10,000 of the whole or more. A writer has two descriptors of each file open.
     fn map(&self, files: &[Arc<MappedFile>], stripe: Stripe, mode: OpenMode) -> Result<Mapping> {
         Mapping::new(files, stripe, mode)
     }

@@ -231,7 +231,8 @@ pub(crate) fn open_new_parts<M: Media>(set: &PoolSet<M>, uuid: Uuid) -> Result<(
 fn open_linked<M: Media>(set: &PoolSet<M>, uuid: Uuid, mut next: Option<NextPart>) -> Result<()> {
     while let Some(link) = next {
         let index = set.part_count();
-        let pool = set.reached_by()?;
+        // Of a pool that was moved, the parts elsewhere are found all the same.
+        let pool = set.reached_by().unwrap_or_else(|_| set.path().to_owned());
         let path = stored_path(&pool, &link.name);
         if usize::from(index) >= MAX_PARTS {
             return Err(Error::Corrupt { path: set.path().to_owned(), what: "the chain of parts", offset_bytes: 0 });

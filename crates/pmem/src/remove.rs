@@ -36,7 +36,8 @@ impl<M: Media> Removal<M> {
     ///
     /// # Errors
     /// As opening a pool as a writer: `PoolBusy` while one has it open, `NotAPool`, `NotFirstPart`, `SuperblockLost`
-    /// (what the other files are is not known then). `Unsupported` for a device, which no program can remove.
+    /// (what the other files are is not known then). `AccessDenied` and `ReadOnly` for a file that may not be written,
+    /// which cannot be locked. `Unsupported` for a device, which no program can remove.
     pub fn plan(media: M, path: &Path) -> Result<Removal<M>> {
         let lock = |path: &Path| {
             let file = media.open(path, OpenMode::Writer)?;

@@ -174,12 +174,16 @@ impl<M: Media> PoolSet<M> {
     /// `NotFound` when neither means the file any more, which was moved or removed.
     pub(crate) fn reached_by(&self) -> Result<PathBuf> {
         let from_there = self.opened_in.iter().map(|directory| directory.join(&self.path));
+        let mut error = Error::NotFound { path: self.path.clone() };
         for path in std::iter::once(self.path.clone()).chain(from_there) {
-            if self.media.names(&path, self.first_file())? {
-                return Ok(path);
+            match self.media.names(&path, self.first_file()) {
+                Ok(true) => return Ok(path),
+                Ok(false) => {}
+                // From where the process is now, the path may lead through what is no directory.
+                Err(other) => error = other,
             }
         }
-        Err(Error::NotFound { path: self.path.clone() })
+        Err(error)
     }
 
     /// How the pool was opened.

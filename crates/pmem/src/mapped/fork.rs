@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::{Mapped, lock};
+use super::{Mapped, MappedFile, lock};
 use crate::error::{Error, Result};
 use crate::media::{LockKind, MediaFile, OpenMode};
 use crate::pins;
@@ -34,18 +34,25 @@ impl Pool<Mapped> {
             return Ok(false);
         }
         let Some(generations) = shared.pins.try_own() else { return Ok(false) };
-        let file = shared.set.first_file();
-        let io = |operation| move |error: std::io::Error| Error::io(operation, file.path(), error);
-        let own = file.open_again(OFlags::RDONLY).map_err(|error| io("opening in a forked child")(error.into()))?;
+        let open = |file: &MappedFile| {
+            file.open_again(OFlags::RDONLY).map_err(|error| Error::io("opening in a forked child", file.path(), error))
+        };
+        let first = shared.set.first_file();
+        let own = open(first)?;
         for generation in generations {
-            lock::try_lock(&own, LockKind::Shared, pins::byte_of(generation)).map_err(io("locking"))?;
+            lock::try_lock(&own, LockKind::Shared, pins::byte_of(generation))
+                .map_err(|error| Error::io("locking", first.path(), error))?;
         }
-        replace(file.lock_file()?, own).map_err(io("closing in a forked child"))?;
-        // Further files carry the writer's lock and no pins.
-        let others = shared.set.parts().flat_map(|part| &part.files).skip(1);
-        for file in others.filter(|_| shared.set.mode() == OpenMode::Writer) {
-            let own = file.open_again(OFlags::RDONLY).map_err(|error| io("opening in a forked child")(error.into()))?;
-            replace(file.lock_file()?, own).map_err(io("closing in a forked child"))?;
+        // Further files carry the writer's lock and no pins. All are opened before the first is exchanged.
+        let mut exchanges = vec![(first, own)];
+        if shared.set.mode() == OpenMode::Writer {
+            for file in shared.set.parts().flat_map(|part| &part.files).skip(1) {
+                exchanges.push((file, open(file)?));
+            }
+        }
+        for (file, own) in exchanges {
+            replace(file.lock_file()?, own)
+                .map_err(|error| Error::io("closing in a forked child", file.path(), error))?;
         }
         Ok(true)
     }
