@@ -115,3 +115,35 @@ fn a_pool_never_reads_the_log_of_another_pool() {
     let opened = Pool::open(sim.clone(), Path::new("/pools/a"), Some(LAYOUT), OpenMode::Reader);
     assert_eq!(opened.map(drop).map_err(|error| error.code()), Err(pmem::ErrorCode::Corrupt));
 }
+
+/// The end of a log that was closed in order is missing, and the hint with it: the superblock still knows where it was.
+#[test]
+fn a_log_that_ends_before_its_pool_was_closed_is_corruption() {
+    const HINT_AT: u64 = 8192;
+    const BATCH_BYTES: u64 = 256;
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    put(&pool, "a");
+    put(&pool, "b");
+    pool.close().expect("it can be marked clean");
+    let open = |mode| Pool::open(sim.clone(), Path::new("/pools/a"), Some(LAYOUT), mode).map(drop);
+    let modes = [OpenMode::Inspect, OpenMode::Reader, OpenMode::Writer];
+    let file = sim.open(Path::new("/pools/a"), OpenMode::Inspect).expect("it is there");
+    let header_at = |number: u64| log_of_pool().offset.byte() + number * BATCH_BYTES;
+    let is_batch = |number: &u64| {
+        let mut header = [0; 64];
+        file.pread(header_at(*number), &mut header).expect("it is long enough");
+        header != [0; 64]
+    };
+    let last = (0..).take_while(is_batch).last().expect("a checkpoint");
+    file.pwrite(HINT_AT, &[0; 8]).expect("it is long enough");
+    for mode in modes {
+        assert!(open(mode).is_ok(), "{mode:?}: without the hint");
+    }
+    // The writer has opened and closed it, which stores no hint and leaves the end where it was.
+    file.pwrite(header_at(last), &[0; 64]).expect("it is long enough");
+    for mode in modes {
+        let code = open(mode).map_err(|error| error.code());
+        assert_eq!(code, Err(pmem::ErrorCode::Corrupt), "{mode:?}");
+    }
+}

@@ -211,10 +211,15 @@ impl Mutant {
 }
 
 /// Copies the files that git knows to a place of their own, where only what differs is written, so that cargo builds
-/// no more than it must.
+/// no more than it must, and what was moved or removed since is removed: cargo finds targets by their files.
 fn prepare(workspace: &Workspace) -> Result<Workspace, String> {
     let root = workspace.target().join("mutants");
     let listed = workspace.command("git").args(["ls-files", "-z"]).output().map_err(|error| error.to_string())?;
+    let is_listed = |path: &Path| workspace.path(&path.to_string_lossy()).is_file();
+    let copied = Workspace::copied(&root);
+    for stale in copied.sources(&["rs", "toml"]).iter().filter(|name| !is_listed(Path::new(name))) {
+        fs::remove_file(root.join(stale)).map_err(|error| format!("{stale}: {error}"))?;
+    }
     for name in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let name = PathBuf::from(String::from_utf8_lossy(name).into_owned());
         let (from, to) = (workspace.path(&name.to_string_lossy()), root.join(&name));
@@ -223,7 +228,7 @@ fn prepare(workspace: &Workspace) -> Result<Workspace, String> {
             write(&to, &content)?;
         }
     }
-    Ok(Workspace::copied(&root))
+    Ok(copied)
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), String> {
