@@ -95,7 +95,7 @@ const LANES: &[DeepLane] = &[
     },
     DeepLane {
         name: "mutants",
-        about: "the core's checks taken away one by one",
+        about: "the checks of core and store taken away one by one",
         protocol: &["crates/pmem", "crates/crash", "tests", "xtask/src/deep/mutants.rs"],
         work: Work::Once(mutants::run),
     },

@@ -147,7 +147,8 @@ pub struct Report {
     pub fences: u64,
     /// Distinct images that were recovered from.
     pub images: u64,
-    /// Images that were not visited again.
+    /// Images that were met again, and compared with what is allowed there. The few of them whose recovery is now crashed
+    /// deeper are visited once more.
     pub pruned: u64,
     /// Injected write-back failures that the traces have met.
     pub failed_syncs: u64,
