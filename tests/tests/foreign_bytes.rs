@@ -5,7 +5,7 @@ use std::path::Path;
 use crash::Sim;
 use pmem::{
     Extent, Granularity, Layout, MIN_FILE_BYTES, Media, MediaFile, Offset, OpenMode, PartOptions, Pending, Pool,
-    RedoBatch, RegionSpec, Segment, SelfCertifyingLog,
+    RedoBatch, RegionSpec, Segment, SelfCertifyingLog, Uuid,
 };
 
 const LAYOUT: Layout = Layout { name: "foreign", version: 1 };
@@ -146,4 +146,88 @@ fn a_log_that_ends_before_its_pool_was_closed_is_corruption() {
         let code = open(mode).map_err(|error| error.code());
         assert_eq!(code, Err(pmem::ErrorCode::Corrupt), "{mode:?}");
     }
+}
+
+/// A batch of the pool's own log, found in its file by its checksum.
+struct Found {
+    at: u64,
+    seed: u32,
+    header: [u8; 64],
+    payload: Vec<u8>,
+}
+
+impl Found {
+    fn sequence(&self) -> u64 {
+        u64::from_le_bytes(self.header[..8].try_into().expect("8 bytes"))
+    }
+
+    /// Writes the batch back with this payload of the same length, as if it had always been so: all checksums hold.
+    fn forge(&mut self, file: &impl MediaFile, payload: &[u8]) {
+        self.header[56..60].copy_from_slice(&crc32c::crc32c_append(self.seed, payload).to_le_bytes());
+        let crc = crc32c::crc32c_append(self.seed, &self.header[..60]);
+        self.header[60..].copy_from_slice(&crc.to_le_bytes());
+        file.pwrite(self.at, &self.header).expect("it is long enough");
+        file.pwrite(self.at + 64, payload).expect("it is long enough");
+    }
+}
+
+/// The last batch of the segment with this generation.
+fn last_batch(file: &impl MediaFile, owner: Uuid, segment_generation: u64) -> Found {
+    let seed = crc32c::crc32c_append(crc32c::crc32c(&owner.0), &segment_generation.to_le_bytes());
+    let is_batch = |at: &u64| {
+        let mut header = [0; 64];
+        file.pread(*at, &mut header).expect("it is long enough");
+        header[60..] == crc32c::crc32c_append(seed, &header[..60]).to_le_bytes()
+    };
+    let at = (0..MIN_FILE_BYTES).step_by(256).filter(is_batch).last().expect("a batch");
+    let mut header = [0; 64];
+    file.pread(at, &mut header).expect("it is long enough");
+    let mut payload = vec![0; u64::from_le_bytes(header[16..24].try_into().expect("8 bytes")) as usize];
+    file.pread(at + 64, &mut payload).expect("it is long enough");
+    Found { at, seed, header, payload }
+}
+
+/// Sets eight bytes of a batch to its sequence number and to the one after it: how opening takes each.
+fn as_of_now_and_of_later(sim: &Sim, mut batch: Found, at: usize) -> [Result<(), pmem::ErrorCode>; 2] {
+    let path = Path::new("/pools/a");
+    let file = sim.open(path, OpenMode::Inspect).expect("it is there");
+    [batch.sequence(), batch.sequence() + 1].map(|generation| {
+        let mut payload = batch.payload.clone();
+        payload[at..at + 8].copy_from_slice(&generation.to_le_bytes());
+        batch.forge(&file, &payload);
+        Pool::open(sim.clone(), path, Some(LAYOUT), OpenMode::Inspect).map(drop).map_err(|error| error.code())
+    })
+}
+
+/// What is named was born in the commit that named it or before.
+#[test]
+fn a_birth_in_the_future_is_corruption() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    put(&pool, "unborn");
+    let owner = pool.uuid();
+    drop(pool);
+    let file = sim.open(Path::new("/pools/a"), OpenMode::Inspect).expect("it is there");
+    let batch = last_batch(&file, owner, 1);
+    let name_at = batch.payload.windows(6).position(|bytes| bytes == b"unborn").expect("the commit of it");
+    // Between the name and its birth are kind and flags.
+    let opened = as_of_now_and_of_later(&sim, batch, name_at + 6 + 8);
+    assert_eq!(opened, [Ok(()), Err(pmem::ErrorCode::Corrupt)]);
+}
+
+/// What a checkpoint calls retired was retired when it was written.
+#[test]
+fn a_retirement_in_the_future_is_corruption() {
+    let sim = Sim::new(Granularity::CacheLine);
+    let pool = new_pool(&sim, "/pools/a");
+    put(&pool, "a");
+    pool.compact().expect("there is room");
+    let owner = pool.uuid();
+    drop(pool);
+    let file = sim.open(Path::new("/pools/a"), OpenMode::Inspect).expect("it is there");
+    let batch = last_batch(&file, owner, 2);
+    // The last record of the checkpoint retires the segment that was left; its last field says when.
+    let at = batch.payload.len() - 8;
+    let opened = as_of_now_and_of_later(&sim, batch, at);
+    assert_eq!(opened, [Ok(()), Err(pmem::ErrorCode::Corrupt)]);
 }

@@ -4,14 +4,14 @@
 //! of shuttle: random ones, and ones with few changes of priority (PCT), which find what needs a certain order of few
 //! events. Both are seeded by it, and a failure prints the schedule that replays it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 
 use crash::Sim;
 use pmem::{
     Error, ErrorCode, Granularity, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pending, Pool, RedoBatch, Region,
-    RegionSpec,
+    RegionSpec, remove_pool,
 };
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 
@@ -183,6 +183,60 @@ fn writers_beside_a_writer() {
     look(&open_reader(&sim), 1);
 }
 
+/// What another process does.
+type Act = fn(&Sim);
+
+thread_local! {
+    /// What comes in between, and before which of the switches to come.
+    static OTHER: Cell<Option<(u64, Act)>> = const { Cell::new(None) };
+    static MACHINE: RefCell<Option<Sim>> = const { RefCell::new(None) };
+}
+
+/// A switch at which the other process runs from start to end, when it is its turn.
+fn other() {
+    match OTHER.take() {
+        Some((0, act)) => {
+            let sim = MACHINE.with_borrow(|sim| sim.clone().expect("it was set first"));
+            act(&sim);
+        }
+        Some((left, act)) => OTHER.set(Some((left - 1, act))),
+        None => {}
+    }
+}
+
+/// Nothing, when somebody has the pool open.
+fn remove(sim: &Sim) {
+    if let Err(error) = remove_pool(sim.clone(), path()) {
+        assert_eq!(error.code(), ErrorCode::PoolBusy, "{error}");
+    }
+}
+
+fn remove_and_make_anew(sim: &Sim) {
+    remove(sim);
+    match Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)) {
+        Ok(pool) => commit(&pool, 1),
+        Err(error) => assert_eq!(error.code(), ErrorCode::AlreadyExists, "{error}"),
+    }
+}
+
+/// How opening goes on for a writer when another process does something before its `at`th step; none when it has fewer.
+fn open_writer_beside(act: Act, at: u64) -> Option<Result<(), ErrorCode>> {
+    let sim = Sim::interleaved(Granularity::CacheLine, other);
+    let pool = Pool::create(sim.clone(), path(), LAYOUT, &PartOptions::single(MIN_FILE_BYTES)).expect("a new pool");
+    commit(&pool, 1);
+    pool.close().expect("no fault is injected");
+    MACHINE.set(Some(sim.clone()));
+    OTHER.set(Some((at, act)));
+    let opened = Pool::open(sim.clone(), path(), Some(LAYOUT), OpenMode::Writer);
+    let had_its_turn = OTHER.take().is_none();
+    if let Ok(pool) = &opened {
+        // Whoever could open it has the pool that is there: what is acknowledged is found.
+        commit(pool, 9);
+        look(&open_reader(&sim), 9);
+    }
+    had_its_turn.then_some(opened.map(drop).map_err(|error| error.code()))
+}
+
 fn config() -> shuttle::Config {
     let mut config = shuttle::Config::new();
     // A pool's calls need more than the 32 KiB that a thread has otherwise.
@@ -213,4 +267,15 @@ fn a_reader_pins_what_it_reads_before_it_is_used_again() {
 #[test]
 fn of_several_writers_one_at_a_time_writes() {
     explore(writers_beside_a_writer, 1000, 4);
+}
+
+#[test]
+fn nobody_writes_to_a_pool_that_was_removed() {
+    let acts: [(Act, _); 2] = [(remove, Err(ErrorCode::NotFound)), (remove_and_make_anew, Ok(()))];
+    for (act, before) in acts {
+        let results: Vec<_> = (0..).map_while(|at| open_writer_beside(act, at)).collect();
+        // Before the file was opened; before it was locked, where trying again helps; and ever after.
+        assert_eq!(results[..2], [before, Err(ErrorCode::PoolBusy)]);
+        assert!(results.len() > 100 && results[3..].iter().all(Result::is_ok), "{results:?}");
+    }
 }
