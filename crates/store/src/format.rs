@@ -1,6 +1,10 @@
 //! Every byte that the store puts into the catalogue; the payloads are the user's own bytes.
 #![doc = include_str!("../../../docs/src/formats/store.md")]
 
+mod value;
+
+pub(crate) use value::{decode_tree, encode_tree};
+
 use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind, Order};
 use crate::dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass};
 

@@ -33,6 +33,7 @@ mod populated;
 mod source;
 mod store;
 mod transaction;
+mod value;
 #[allow(unsafe_code)] // copies items out of a mapping
 mod view;
 
@@ -42,6 +43,7 @@ pub use error::{Error, Result};
 pub use source::{Element, Object};
 pub use store::{LAYOUT, ObjectInfo, Store, Verified};
 pub use transaction::{Checksums, PersistOptions, Progress, Transaction};
+pub use value::{Array, Buffer, Node};
 pub use view::ObjectView;
 
 // What the signatures above speak of: users of the store need no other crate.
