@@ -15,12 +15,16 @@ pub enum ObjectKind {
     Bytes = 2,
     /// UTF-8.
     Text = 3,
+    /// A tree of parts: a sequence, a mapping, a table, strings; see [`crate::Node`].
+    Value = 4,
 }
 
 impl ObjectKind {
     /// The kind with this number.
     pub fn from_number(number: u32) -> Option<ObjectKind> {
-        [ObjectKind::Array, ObjectKind::Bytes, ObjectKind::Text].into_iter().find(|kind| *kind as u32 == number)
+        [ObjectKind::Array, ObjectKind::Bytes, ObjectKind::Text, ObjectKind::Value]
+            .into_iter()
+            .find(|kind| *kind as u32 == number)
     }
 }
 
@@ -30,6 +34,7 @@ impl std::fmt::Display for ObjectKind {
             ObjectKind::Array => "an array",
             ObjectKind::Bytes => "bytes",
             ObjectKind::Text => "a text",
+            ObjectKind::Value => "a value of several parts",
         })
     }
 }
@@ -72,7 +77,7 @@ impl Flags {
 /// # Invariants
 /// 1. `payload_bytes` is the product of the shape and the item size, and can be addressed.
 /// 2. There are at most [`Descriptor::MAX_DIMENSIONS`] dimensions.
-/// 3. Bytes and texts have one dimension of single bytes.
+/// 3. Bytes and texts have one dimension of single bytes; so have values: the bytes of all their buffers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Descriptor {
     pub(crate) kind: ObjectKind,
@@ -111,7 +116,7 @@ impl Descriptor {
         })
     }
 
-    /// Describes bytes or a text.
+    /// Describes bytes, a text or a value.
     pub(crate) fn plain(kind: ObjectKind, len_bytes: u64) -> Descriptor {
         Descriptor {
             kind,

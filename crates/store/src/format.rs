@@ -3,7 +3,9 @@
 
 mod value;
 
-pub(crate) use value::{decode_tree, encode_tree};
+pub(crate) use value::{
+    HeadPlace, decode_head, decode_meta, encode_head, encode_meta, encode_tree, head_bytes, lies_in_extent,
+};
 
 use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind, Order};
 use crate::dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass};
@@ -71,6 +73,9 @@ pub(crate) fn decode(kind: u32, flags: u32, meta: &[u8]) -> Result<Descriptor, R
     let kind = ObjectKind::from_number(kind).ok_or(Refused::Unknown("its kind is unknown to this version"))?;
     if flags & !Flags::KNOWN.0 != 0 {
         return Err(Refused::Unknown("it has flags that are unknown to this version"));
+    }
+    if kind == ObjectKind::Value {
+        return value::decode_value(flags, meta);
     }
     let short = Refused::Damaged("it ends too early");
     let mut input = Input(meta);

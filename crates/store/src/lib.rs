@@ -40,11 +40,11 @@ mod view;
 pub use descriptor::{Checksum, Descriptor, Flags, ObjectKind, Order};
 pub use dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass};
 pub use error::{Error, Result};
-pub use source::{Element, Object};
+pub use source::{Element, Object, Source};
 pub use store::{LAYOUT, ObjectInfo, Store, Verified};
 pub use transaction::{Checksums, PersistOptions, Progress, Transaction};
 pub use value::{Array, Buffer, Node};
-pub use view::ObjectView;
+pub use view::{ObjectView, Value};
 
 // What the signatures above speak of: users of the store need no other crate.
 pub use pmem::{

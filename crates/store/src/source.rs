@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use crate::descriptor::{Descriptor, Flags, ObjectKind, Order};
 use crate::dtype::{ByteOrder, DType, FloatFormat, TypeClass};
 use crate::error::{Error, Result};
+use crate::value::Node;
 
 /// A number that arrays are made of in Rust.
 ///
@@ -47,15 +48,60 @@ elements! {
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     descriptor: Descriptor,
+    /// Of a value.
+    tree: Option<Node>,
+    /// One, or those of a value in the order of their numbers.
+    sources: Vec<Source<'a>>,
+}
+
+/// Bytes that lie at an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
     from: *const u8,
+    len_bytes: u64,
     lent: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: the pointer is only read from, and whoever made the object promised that the bytes are readable as long as
+// SAFETY: the pointer is only read from, and whoever made the source promised that the bytes are readable as long as
 // it lives, on any thread.
-unsafe impl Send for Object<'_> {}
+unsafe impl Send for Source<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Object<'_> {}
+unsafe impl Sync for Source<'_> {}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Source<'a> {
+        Source { from: bytes.as_ptr(), len_bytes: bytes.len() as u64, lent: PhantomData }
+    }
+}
+
+impl Source<'_> {
+    /// Bytes at an address. Others may write there meanwhile; then some mixture is persisted, and a checksum that is asked
+    /// for is that of the mixture.
+    ///
+    /// # Safety
+    /// `from` is readable for `len_bytes` bytes, by any thread, as long as the source and its copies live.
+    pub unsafe fn from_raw(from: *const u8, len_bytes: u64) -> Self {
+        Source { from, len_bytes, lent: PhantomData }
+    }
+
+    /// How many they are.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Copies them into a pool with several threads; durable after the next fence of `pending`.
+    pub(crate) fn copy_to<M: pmem::Media>(
+        &self,
+        set: &pmem::PoolSet<M>,
+        pending: &mut pmem::Pending,
+        to: pmem::Offset,
+        threads: std::num::NonZeroUsize,
+        progress: pmem::CopyProgress<'_>,
+    ) {
+        // SAFETY: the bytes are readable for this length as long as `self` lives: the promise of its makers.
+        unsafe { set.copy_parallel(pending, to, self.from, self.len_bytes as usize, threads, Some(progress)) };
+    }
+}
 
 impl<'a> Object<'a> {
     /// An array of Rust's numbers, in row-major order.
@@ -80,7 +126,19 @@ impl<'a> Object<'a> {
 
     fn plain(kind: ObjectKind, bytes: &'a [u8]) -> Object<'a> {
         let descriptor = Descriptor::plain(kind, bytes.len() as u64);
-        Object { descriptor, from: bytes.as_ptr(), lent: PhantomData }
+        Object { descriptor, tree: None, sources: vec![bytes.into()] }
+    }
+
+    /// A value: its tree, and its buffers in the order of their numbers.
+    ///
+    /// # Errors
+    /// `UnknownType` when tree and buffers do not belong together; see [`Node::check`].
+    pub fn value(tree: Node, sources: Vec<Source<'a>>) -> Result<Object<'a>> {
+        let lengths: Vec<u64> = sources.iter().map(Source::len_bytes).collect();
+        tree.check(&lengths).map_err(|reason| Error::unknown_type("a value", reason))?;
+        let payload_bytes = lengths.iter().try_fold(0u64, |sum, len| sum.checked_add(*len));
+        let payload_bytes = payload_bytes.ok_or_else(|| Error::ShapeOverflow { shape: lengths, item_bytes: 1 })?;
+        Ok(Object { descriptor: Descriptor::plain(ObjectKind::Value, payload_bytes), tree: Some(tree), sources })
     }
 
     /// An object of any type, from its bytes as they are to be kept: the items side by side, in the description's order.
@@ -105,7 +163,9 @@ impl<'a> Object<'a> {
             let expected_bytes = descriptor.payload_bytes();
             return Err(Error::LengthMismatch { got_bytes: len_bytes, expected_bytes });
         }
-        Ok(Object { descriptor, from, lent: PhantomData })
+        // SAFETY: handed on to the caller.
+        let source = unsafe { Source::from_raw(from, len_bytes) };
+        Ok(Object { descriptor, tree: None, sources: vec![source] })
     }
 
     /// Marks it as made to be written in place.
@@ -119,22 +179,16 @@ impl<'a> Object<'a> {
         &self.descriptor
     }
 
-    pub(crate) fn into_descriptor(self) -> Descriptor {
-        self.descriptor
+    pub(crate) fn tree(&self) -> Option<&Node> {
+        self.tree.as_ref()
     }
 
-    /// Copies the payload into a pool with several threads; durable after the next fence of `pending`.
-    pub(crate) fn copy_to<M: pmem::Media>(
-        &self,
-        set: &pmem::PoolSet<M>,
-        pending: &mut pmem::Pending,
-        to: pmem::Offset,
-        threads: std::num::NonZeroUsize,
-        progress: pmem::CopyProgress<'_>,
-    ) {
-        let len_bytes = self.descriptor.payload_bytes() as usize;
-        // SAFETY: the payload is readable for this length as long as `self` lives: the promise of its makers.
-        unsafe { set.copy_parallel(pending, to, self.from, len_bytes, threads, Some(progress)) };
+    pub(crate) fn sources(&self) -> &[Source<'a>] {
+        &self.sources
+    }
+
+    pub(crate) fn into_descriptor(self) -> Descriptor {
+        self.descriptor
     }
 }
 

@@ -123,6 +123,17 @@ pub struct Array {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Buffer(pub u32);
 
+/// Where a buffer lies in its object's extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Number of the extent.
+    pub(crate) extent: u32,
+    /// CRC-32C of the buffer, where one was asked for.
+    pub(crate) crc: Option<u32>,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+}
+
 impl Node {
     /// Nodes below one another.
     pub const MAX_DEPTH: usize = 128;

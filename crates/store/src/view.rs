@@ -1,11 +1,14 @@
 //! Reading an object where it lies.
 
-use pmem::{Mapped, Media, PrivateMapping, Region};
+use std::borrow::Cow;
+
+use pmem::{Mapped, Media, PrivateMapping, Region, Touch};
 
 use crate::descriptor::{Checksum, Descriptor, ObjectKind};
 use crate::error::{Error, Result};
-use crate::format::{self, Refused};
+use crate::format::{self, HeadPlace, Refused};
 use crate::source::{Element, items_at};
+use crate::value::{Buffer, Node, Place};
 
 /// Bytes that are summed at a time: they stay in the nearest cache.
 const STEP_BYTES: u64 = 64 << 10;
@@ -14,7 +17,8 @@ const STEP_BYTES: u64 = 64 << 10;
 /// whatever becomes of the name and of the store.
 ///
 /// # Invariants
-/// 1. The region has one extent that holds the payload, or no extent and no payload.
+/// 1. The region has one extent that holds the payload, or no extent and no payload; a value has any number, in which its
+///    buffers lie.
 /// 2. Nobody writes to the payload: committed extents are never overwritten.
 pub struct ObjectView<M: Media = Mapped> {
     region: Region<M>,
@@ -38,6 +42,10 @@ impl<M: Media> ObjectView<M> {
         let info = region.info();
         let descriptor = describe(region.name(), info)?;
         let fits = match info.extents[..] {
+            _ if descriptor.kind() == ObjectKind::Value => {
+                let extents = info.extents.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.len_bytes));
+                extents.is_some_and(|bytes| descriptor.payload_bytes() <= bytes)
+            }
             [] => descriptor.payload_bytes() == 0,
             [extent] => descriptor.payload_bytes() <= extent.len_bytes,
             _ => false,
@@ -82,26 +90,80 @@ impl<M: Media> ObjectView<M> {
         Ok(self.region.guard()?)
     }
 
-    /// Compares its bytes with its checksum. False when it has none.
+    /// The tree and the buffers of a value.
+    ///
+    /// # Errors
+    /// `Unreadable` when it is no value, or of a later version; `BadDescriptor`, `BadBlock`, `Truncated`, `Io`.
+    pub fn value(&self) -> Result<Value<'_, M>> {
+        let name = || self.name().to_owned();
+        if self.descriptor.kind() != ObjectKind::Value {
+            return Err(Error::Unreadable { name: name(), reason: "it is one thing, and has no parts" });
+        }
+        let damaged = |what| Error::BadDescriptor { name: name(), what };
+        let info = self.region.info();
+        let meta = format::decode_meta(&info.meta).map_err(|refused| refuse(self.name(), refused))?;
+        let head = match meta.head {
+            HeadPlace::Meta(at) => Cow::Borrowed(&info.meta[at..]),
+            HeadPlace::Extent => {
+                let fits = |extent: &&pmem::Extent| meta.head_bytes <= extent.len_bytes;
+                let extent = info.extents.first().filter(fits).ok_or_else(|| damaged("its head leaves its extent"))?;
+                self.region.set().guard(extent.offset, meta.head_bytes, Touch::Load)?;
+                let mut head = vec![0; meta.head_bytes as usize];
+                self.region.load_bytes(0, 0, &mut head);
+                Cow::Owned(head)
+            }
+        };
+        if crc32c::crc32c(&head) != meta.head_crc {
+            return Err(damaged("its head does not check"));
+        }
+        let (places, tree) = format::decode_head(&head).map_err(|refused| refuse(self.name(), refused))?;
+        let is_inside = |place: &Place| {
+            let extent = info.extents.get(place.extent as usize);
+            let end = place.offset_bytes.checked_add(place.len_bytes);
+            place.len_bytes == 0 || extent.zip(end).is_some_and(|(extent, end)| end <= extent.len_bytes)
+        };
+        if !places.iter().all(is_inside) {
+            return Err(damaged("a buffer leaves its extent"));
+        }
+        let lengths: Vec<u64> = places.iter().map(|place| place.len_bytes).collect();
+        tree.check(&lengths).map_err(damaged)?;
+        if lengths.iter().try_fold(0u64, |sum, len| sum.checked_add(*len)) != Some(self.descriptor.payload_bytes()) {
+            return Err(damaged("its length is not that of its buffers"));
+        }
+        Ok(Value { view: self, tree, places })
+    }
+
+    /// Compares its bytes with its checksum, those of a value buffer by buffer. False when it has none.
     ///
     /// # Errors
     /// `ChecksumMismatch`; as [`ObjectView::guard`].
     pub fn verify(&self) -> Result<bool> {
+        if self.descriptor.kind() == ObjectKind::Value {
+            return self.value()?.verify();
+        }
         let Checksum::Crc32c(expected) = self.descriptor.checksum() else { return Ok(false) };
         self.guard()?;
         let got = sum(self.descriptor.payload_bytes(), |at, into| self.region.load_bytes(0, at, into));
-        if got != expected {
-            let (got, expected) = (got.into(), expected.into());
-            return Err(Error::ChecksumMismatch { name: self.name().to_owned(), got, expected });
-        }
+        self.compare(got, expected)?;
         Ok(true)
+    }
+
+    fn compare(&self, got: u32, expected: u32) -> Result<()> {
+        if got == expected {
+            return Ok(());
+        }
+        let (got, expected) = (got.into(), expected.into());
+        Err(Error::ChecksumMismatch { name: self.name().to_owned(), got, expected })
     }
 
     /// A copy of its bytes.
     ///
     /// # Errors
-    /// As [`ObjectView::guard`].
+    /// `Unreadable` for a value, whose bytes lie in parts; as [`ObjectView::guard`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        if self.descriptor.kind() == ObjectKind::Value {
+            return Err(Error::Unreadable { name: self.name().to_owned(), reason: "its bytes lie in parts" });
+        }
         self.guard()?;
         let mut bytes = vec![0; self.descriptor.payload_bytes() as usize];
         if !bytes.is_empty() {
@@ -148,12 +210,82 @@ impl ObjectView<Mapped> {
     }
 }
 
+/// What a value is made of.
+pub struct Value<'v, M: Media = Mapped> {
+    view: &'v ObjectView<M>,
+    tree: Node,
+    places: Vec<Place>,
+}
+
+impl<M: Media> Value<'_, M> {
+    /// Its tree. Every buffer that a node names is there and as long as the node says.
+    pub fn tree(&self) -> &Node {
+        &self.tree
+    }
+
+    /// A buffer: its first byte, at a multiple of 64 on files and devices, and its length. Readable as long as the view
+    /// lives; an empty one is not to be read from.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn buffer(&self, buffer: Buffer) -> (*const u8, u64) {
+        let place = &self.places[buffer.0 as usize];
+        match place.len_bytes {
+            0 => (std::ptr::without_provenance(64), 0),
+            len_bytes => {
+                let start = self.view.region.address(place.extent as usize);
+                (start.wrapping_add(place.offset_bytes as usize).cast_const(), len_bytes)
+            }
+        }
+    }
+
+    /// A copy of a buffer's bytes.
+    ///
+    /// # Errors
+    /// `BadBlock`, `Truncated`, `Io`.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn to_bytes(&self, buffer: Buffer) -> Result<Vec<u8>> {
+        let place = &self.places[buffer.0 as usize];
+        let mut bytes = vec![0; place.len_bytes as usize];
+        if !bytes.is_empty() {
+            self.guard(place)?;
+            self.view.region.load_bytes(place.extent as usize, place.offset_bytes, &mut bytes);
+        }
+        Ok(bytes)
+    }
+
+    fn guard(&self, place: &Place) -> Result<()> {
+        let start = self.view.region.info().extents[place.extent as usize].offset.plus(place.offset_bytes);
+        Ok(self.view.region.set().guard(start, place.len_bytes, Touch::Load)?)
+    }
+
+    fn verify(&self) -> Result<bool> {
+        for place in &self.places {
+            let Some(expected) = place.crc else { return Ok(false) };
+            if place.len_bytes > 0 {
+                self.guard(place)?;
+            }
+            let load = |at, into: &mut [u8]| {
+                self.view.region.load_bytes(place.extent as usize, place.offset_bytes + at, into);
+            };
+            self.view.compare(sum(place.len_bytes, load), expected)?;
+        }
+        Ok(!self.places.is_empty())
+    }
+}
+
 /// The checked description of a region.
 pub(crate) fn describe(name: &str, info: &pmem::RegionInfo) -> Result<Descriptor> {
-    format::decode(info.kind, info.flags, &info.meta).map_err(|refused| match refused {
+    format::decode(info.kind, info.flags, &info.meta).map_err(|refused| refuse(name, refused))
+}
+
+fn refuse(name: &str, refused: Refused) -> Error {
+    match refused {
         Refused::Unknown(reason) => Error::Unreadable { name: name.to_owned(), reason },
         Refused::Damaged(what) => Error::BadDescriptor { name: name.to_owned(), what },
-    })
+    }
 }
 
 /// CRC-32C over a payload that is copied out piece by piece.

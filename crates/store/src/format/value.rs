@@ -1,11 +1,127 @@
-//! The tree of a value.
+//! What the store keeps of a value: the meta data of its region, and the head with the places of its buffers and its tree.
 
 use super::{Input, Refused, decode_type, encode_type};
-use crate::descriptor::{Descriptor, Order};
-use crate::value::{Array, Buffer, Node};
+use crate::descriptor::{Descriptor, Flags, ObjectKind, Order};
+use crate::value::{Array, Buffer, Node, Place};
 
+/// The version of values that this code writes, and the newest that it reads.
+const VALUE_VERSION: u16 = 1;
 /// The version of trees that this code writes, and the newest that it reads.
 const TREE_VERSION: u16 = 1;
+/// Bytes of the meta data before the head.
+const META_BYTES: usize = 24;
+/// A head up to this length lies in the meta data, a longer one at the start of the first extent: the catalogue is read
+/// whole at each open.
+const INLINE_BYTES: usize = 16 << 10;
+/// Bytes of a buffer's place.
+const PLACE_BYTES: usize = 24;
+
+/// Where the head of a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeadPlace {
+    /// In the meta data, from this byte on.
+    Meta(usize),
+    /// At the start of the first extent.
+    Extent,
+}
+
+/// What the meta data say of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ValueMeta {
+    pub(crate) head: HeadPlace,
+    pub(crate) head_bytes: u64,
+    pub(crate) head_crc: u32,
+    /// Bytes of all buffers.
+    pub(crate) payload_bytes: u64,
+}
+
+/// Whether a head of this length lies in an extent.
+pub(crate) fn lies_in_extent(head_bytes: usize) -> bool {
+    head_bytes > INLINE_BYTES
+}
+
+/// How long the head with this tree and so many buffers is.
+pub(crate) fn head_bytes(tree: &[u8], buffers: usize) -> usize {
+    8 + PLACE_BYTES * buffers + tree.len()
+}
+
+/// The head of a value.
+pub(crate) fn encode_head(tree: &[u8], places: &[Place]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(head_bytes(tree, places.len()));
+    out.extend((places.len() as u32).to_le_bytes());
+    out.extend(u32::from(places.iter().any(|place| place.crc.is_some())).to_le_bytes());
+    for place in places {
+        out.extend(place.extent.to_le_bytes());
+        out.extend(place.crc.unwrap_or(0).to_le_bytes());
+        out.extend(place.offset_bytes.to_le_bytes());
+        out.extend(place.len_bytes.to_le_bytes());
+    }
+    out.extend(tree);
+    out
+}
+
+/// The meta data of a value's region; the head itself follows where it lies there.
+pub(crate) fn encode_meta(head: &[u8], payload_bytes: u64) -> Vec<u8> {
+    let is_outside = lies_in_extent(head.len());
+    let mut out = Vec::with_capacity(META_BYTES + if is_outside { 0 } else { head.len() });
+    out.extend(VALUE_VERSION.to_le_bytes());
+    out.extend(u16::from(is_outside).to_le_bytes());
+    out.extend(crc32c::crc32c(head).to_le_bytes());
+    out.extend(payload_bytes.to_le_bytes());
+    out.extend((head.len() as u64).to_le_bytes());
+    debug_assert_eq!(out.len(), META_BYTES);
+    if !is_outside {
+        out.extend(head);
+    }
+    out
+}
+
+/// Reads the meta data of a value's region, trusting nothing.
+pub(crate) fn decode_meta(meta: &[u8]) -> Result<ValueMeta, Refused> {
+    let short = Refused::Damaged("it ends too early");
+    let mut input = Input(meta);
+    if u16::from_le_bytes(input.take().ok_or(short)?) != VALUE_VERSION {
+        return Err(Refused::Unknown("its description has a version that this one does not know"));
+    }
+    let place = u16::from_le_bytes(input.take().ok_or(short)?);
+    let head_crc = input.u32().ok_or(short)?;
+    let (payload_bytes, head_bytes) = (input.u64().ok_or(short)?, input.u64().ok_or(short)?);
+    let head = match place {
+        0 if input.0.len() as u64 == head_bytes => HeadPlace::Meta(META_BYTES),
+        1 if input.0.is_empty() => HeadPlace::Extent,
+        0 | 1 => return Err(Refused::Damaged("its length is wrong")),
+        _ => return Err(Refused::Unknown("its head lies where this version does not know")),
+    };
+    Ok(ValueMeta { head, head_bytes, head_crc, payload_bytes })
+}
+
+/// The description of a value, from the meta data alone.
+pub(super) fn decode_value(flags: u32, meta: &[u8]) -> Result<Descriptor, Refused> {
+    let mut descriptor = Descriptor::plain(ObjectKind::Value, decode_meta(meta)?.payload_bytes);
+    descriptor.flags = Flags(flags);
+    Ok(descriptor)
+}
+
+/// Reads a head: the places of the buffers, and the tree.
+pub(crate) fn decode_head(head: &[u8]) -> Result<(Vec<Place>, Node), Refused> {
+    let short = Refused::Damaged("its head ends too early");
+    let mut input = Input(head);
+    let count = input.u32().ok_or(short)?;
+    let has_sums = match input.u32().ok_or(short)? {
+        0 => false,
+        1 => true,
+        _ => return Err(Refused::Unknown("its checksum algorithm is unknown to this version")),
+    };
+    // A count is not believed before the places are there.
+    let mut places = Input(input.bytes((count as usize).checked_mul(PLACE_BYTES).ok_or(short)?).ok_or(short)?);
+    let mut take = || {
+        let (extent, crc) = (places.u32()?, places.u32()?);
+        let (offset_bytes, len_bytes) = (places.u64()?, places.u64()?);
+        Some(Place { extent, crc: has_sums.then_some(crc), offset_bytes, len_bytes })
+    };
+    let places = (0..count).map(|_| take()).collect::<Option<Vec<_>>>().ok_or(short)?;
+    Ok((places, decode_tree(input.0)?))
+}
 
 const NOTHING: u8 = 0;
 const FALSE: u8 = 1;
@@ -40,7 +156,7 @@ pub(crate) fn encode_tree(node: &Node) -> Vec<u8> {
 }
 
 /// Reads what [`encode_tree`] wrote, trusting nothing; which buffers there are is for [`Node::check`].
-pub(crate) fn decode_tree(bytes: &[u8]) -> Result<Node, Refused> {
+fn decode_tree(bytes: &[u8]) -> Result<Node, Refused> {
     let mut input = Input(bytes);
     let short = Refused::Damaged("its tree ends too early");
     if u16::from_le_bytes(input.take().ok_or(short)?) != TREE_VERSION {
@@ -170,9 +286,7 @@ fn take(input: &mut Input<'_>, depth: usize) -> Result<Node, Refused> {
         FALSE => Node::Bool(false),
         TRUE => Node::Bool(true),
         INT => Node::Int(i64::from_le_bytes(input.take().ok_or(short)?)),
-        LARGE_INT => {
-            Node::LargeInt { is_negative: input.flag()?, magnitude: input.counted().ok_or(short)?.to_vec() }
-        }
+        LARGE_INT => Node::LargeInt { is_negative: input.flag()?, magnitude: input.counted().ok_or(short)?.to_vec() },
         FLOAT => Node::Float(input.f64().ok_or(short)?),
         COMPLEX => Node::Complex(input.f64().ok_or(short)?, input.f64().ok_or(short)?),
         TEXT => Node::Text(input.text()?),
@@ -290,13 +404,8 @@ mod tests {
     /// One of each kind.
     fn everything() -> Node {
         let text = |text: &str| Node::Text(text.into());
-        let strings = Node::Strings {
-            len: 3,
-            offsets: Buffer(3),
-            data: Buffer(4),
-            validity: Some(Buffer(5)),
-            is_text: true,
-        };
+        let strings =
+            Node::Strings { len: 3, offsets: Buffer(3), data: Buffer(4), validity: Some(Buffer(5)), is_text: true };
         let dictionary = Node::Dictionary {
             indices: Box::new(array(3, 6)),
             values: Box::new(Node::List(vec![text("low"), text("high")])),
