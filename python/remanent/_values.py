@@ -35,7 +35,7 @@ class Flattener:
     def flatten(self, value: Any) -> Tree:
         """The tree of a value. Raises `UnknownType` with the place of what cannot be kept."""
         if len(self._path) >= MAX_DEPTH:
-            raise self._refuse("is nested too deep")
+            raise self.refuse("is nested too deep")
         plain = _PLAIN.get(type(value))
         if plain is not None:
             return plain(self, value)
@@ -50,34 +50,40 @@ class Flattener:
                 tree = flatten(self, value)
                 if tree is not None:
                     return tree
-        raise self._refuse(f"is a {type(value).__qualname__}, which this version does not keep")
+        raise self.refuse(f"is a {type(value).__qualname__}, which this version does not keep")
 
-    def _refuse(self, reason: str) -> UnknownType:
+    def refuse(self, reason: str) -> UnknownType:
+        """What to raise for the value that is looked at."""
         return UnknownType(f"{self._name + ''.join(self._path)!r} {reason}")
 
-    def _buffer(self, data: Any) -> int:
+    def buffer(self, data: Any) -> int:
+        """The number of a new buffer, which has these bytes."""
         self.buffers.append(data)
         return len(self.buffers) - 1
 
-    def _inside(self, step: str, value: Any) -> Tree:
+    def inside(self, step: str, flatten: Callable[[], Tree]) -> Tree:
+        """The tree of a part, which errors name by this step."""
         self._path.append(step)
-        tree = self.flatten(value)
+        tree = flatten()
         self._path.pop()
         return tree
+
+    def _inside(self, step: str, value: Any) -> Tree:
+        return self.inside(step, lambda: self.flatten(value))
 
     def _text(self, text: str) -> Tree:
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
-            raise self._refuse(f"is a text with half a character: {error}") from None
-        return ("text", text) if len(data) < LONG_BYTES else ("long", True, self._buffer(data))
+            raise self.refuse(f"is a text with half a character: {error}") from None
+        return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
     def _bytes(self, data: bytes) -> Tree:
-        return ("bytes", data) if len(data) < LONG_BYTES else ("long", False, self._buffer(data))
+        return ("bytes", data) if len(data) < LONG_BYTES else ("long", False, self.buffer(data))
 
     def _container(self, value: Any, make: Callable[[], Tree]) -> Tree:
         if id(value) in self._above:
-            raise self._refuse("contains itself")
+            raise self.refuse("contains itself")
         self._above.add(id(value))
         tree = make()
         self._above.remove(id(value))
@@ -95,7 +101,7 @@ class Flattener:
         if array.dtype.kind == "T":
             return self._strings(array)
         if array.dtype.hasobject:
-            raise self._refuse("is an array of Python objects; make it a list, or give it a type")
+            raise self.refuse("is an array of Python objects; make it a list, or give it a type")
         if array.flags.c_contiguous:
             order = "C"
         elif array.flags.f_contiguous:
@@ -103,13 +109,13 @@ class Flattener:
         else:
             array, order = np.array(array, order="C"), "C"
         data = array.reshape(-1, order=order).view(np.uint8) if array.nbytes else b""
-        return ("array", array.dtype, array.shape, order, self._buffer(data))
+        return ("array", array.dtype, array.shape, order, self.buffer(data))
 
     def _masked(self, array: np.ma.MaskedArray) -> Tree:
         # One bit an item in the order in which the items lie.
         items = self._array(np.ma.getdata(array))
         mask = np.ma.getmaskarray(array).reshape(-1, order=items[3])
-        validity = self._buffer(np.packbits(~mask, bitorder="little"))
+        validity = self.buffer(np.packbits(~mask, bitorder="little"))
         if array.ndim != 1:
             # A node's length is that of its first dimension, so the shape stands beside it.
             items = (*items[:2], (array.size,), *items[3:])
@@ -134,7 +140,7 @@ class Flattener:
         ]
         if has_missing:
             if not (missing_value is None or (isinstance(missing_value, float) and missing_value != missing_value)):
-                raise self._refuse("is an array of strings whose missing value is neither None nor NaN")
+                raise self.refuse("is an array of strings whose missing value is neither None nor NaN")
             attributes.append(("missing", ("nothing",) if missing_value is None else ("float", float("nan"))))
         return ("attributed", tree, "numpy", attributes)
 
@@ -142,10 +148,10 @@ class Flattener:
         """Strings of any length, some of them missing."""
         offsets = np.zeros(len(encoded) + 1, "<i8")
         np.cumsum([len(item) for item in encoded], out=offsets[1:])
-        numbers = self._buffer(offsets.view(np.uint8)), self._buffer(b"".join(encoded))
+        numbers = self.buffer(offsets.view(np.uint8)), self.buffer(b"".join(encoded))
         validity = None
         if any(is_missing):
-            validity = self._buffer(np.packbits(~np.array(is_missing, bool), bitorder="little"))
+            validity = self.buffer(np.packbits(~np.array(is_missing, bool), bitorder="little"))
         return ("strings", len(encoded), *numbers, validity, is_text)
 
 
@@ -183,6 +189,12 @@ _PLAIN: dict[type, Callable[[Flattener, Any], Tree]] = {
 _LIBRARIES: dict[str, Callable[[Flattener, Any], Tree | None]] = {}
 
 
+def register(library: str, flatten: Callable[[Flattener, Any], Tree | None], rebuild: Callable[..., Any]) -> None:
+    """Adds what knows the values of a library, and what it keeps beside them."""
+    _LIBRARIES[library] = flatten
+    _OWNERS[library] = rebuild
+
+
 class Rebuilder:
     """Makes a tree and its buffers into the value again."""
 
@@ -210,9 +222,10 @@ class Rebuilder:
 
     def _nullable(self, items: Tree, validity: int) -> np.ma.MaskedArray:
         array = self.rebuild(items)
-        return np.ma.MaskedArray(array, self._is_missing(validity, array.size).reshape(array.shape))
+        return np.ma.MaskedArray(array, self.is_missing(validity, array.size).reshape(array.shape))
 
-    def _is_missing(self, validity: int, count: int) -> np.ndarray:
+    def is_missing(self, validity: int, count: int) -> np.ndarray:
+        """Which items are missing."""
         bits = np.frombuffer(self._data(validity), np.uint8)
         return np.unpackbits(bits, count=count, bitorder="little") == 0
 
@@ -225,7 +238,7 @@ class Rebuilder:
         pieces = [content[start:end] for start, end in zip(places[:-1].tolist(), places[1:].tolist())]
         values: list[Any] = [self._decode(piece) for piece in pieces] if is_text else list(pieces)
         if validity is not None:
-            for number in np.flatnonzero(self._is_missing(validity, count)).tolist():
+            for number in np.flatnonzero(self.is_missing(validity, count)).tolist():
                 values[number] = None
         return values
 
