@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from ._names import check_name
+from ._values import Flattener, Rebuilder, Tree
 from .errors import Corrupt, UnknownType
 
 #: Below this size a restored array is an ordinary one: a mapping of its own would cost more than the copy.
 SMALL_BYTES = 64 << 10
 
 
-Item = tuple[str, np.dtype, tuple[int, ...], str, Any] | tuple[str, str, bytes]
+Item = tuple[str, np.dtype, tuple[int, ...], str, Any] | tuple[str, str, bytes] | tuple[str, Tree, list[Any]]
 
 
 def flatten(name: str, value: Any) -> Item:
@@ -25,12 +26,15 @@ def flatten(name: str, value: Any) -> Item:
         return name, "text", _utf_8(name, value)
     if isinstance(value, (bytes, bytearray)):
         return name, "bytes", bytes(value)
-    if not isinstance(value, np.ndarray):
-        raise UnknownType(
-            f"{name!r} is a {type(value).__name__}; this version keeps NumPy arrays, str, bytes and numbers, so convert "
-            "it, for example with np.asarray"
-        )
-    return _flatten_array(name, value)
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind != "T":
+        return _flatten_array(name, value)
+    flattener = Flattener(name)
+    return name, flattener.flatten(value), flattener.buffers
+
+
+def size_of(item: Item) -> int:
+    """Bytes that are copied of an object."""
+    return sum(len(buffer) for buffer in item[-1]) if isinstance(item[-1], list) else len(item[-1])
 
 
 def _utf_8(name: str, text: str) -> bytes:
@@ -42,8 +46,6 @@ def _utf_8(name: str, text: str) -> bytes:
 
 def _flatten_array(name: str, value: np.ndarray) -> Item:
     """Name, dtype, shape, order and the bytes."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise UnknownType(f"{name!r} is a masked array; persist its data and its mask as two arrays")
     array = value.view(np.ndarray)
     if array.flags.c_contiguous:
         order = "C"
@@ -55,21 +57,31 @@ def _flatten_array(name: str, value: np.ndarray) -> Item:
         return name, array.dtype, array.shape, order, b""
     # As bytes, because the buffer protocol has no form for times and for structures that contain them. The type is
     # looked at first: objects have no bytes to be viewed as.
-    if array.dtype.hasobject or array.dtype.kind == "T":
+    if array.dtype.hasobject:
         return name, array.dtype, array.shape, order, b""
     return name, array.dtype, array.shape, order, array.reshape(-1, order=order).view(np.uint8)
 
 
-def rebuild(name: str, kind: str, dtype: np.dtype, shape: tuple[int, ...], order: str, memory: Any, mode: str) -> Any:
-    """The object over its memory."""
+def rebuild(
+    name: str, kind: str, dtype: Any, shape: tuple[int, ...], order: str, memories: list[Any], mode: str
+) -> Any:
+    """The object over its memory; of a value the dtype is its tree, and each buffer has a memory."""
+    if kind == "value":
+        array = lambda buffer, dtype, shape, order: _array(memories[buffer], dtype, shape, order, mode)  # noqa: E731
+        return Rebuilder(name, array, lambda buffer: memories[buffer]).rebuild(dtype)
+    [memory] = memories
     if kind in ("text", "bytes"):
         memory.populate()
         return _text(name, memory) if kind == "text" else bytes(memory)
+    return _array(memory, dtype, shape, order, mode)
+
+
+def _array(memory: Any, dtype: np.dtype, shape: tuple[int, ...], order: str, mode: str) -> np.ndarray:
     if len(memory) == 0:
         array = np.ndarray(shape, dtype, order=order)  # np.empty gives strings without a length one
     else:
         flat = np.frombuffer(memory, np.uint8)
-        if mode == "c" and len(memory) < SMALL_BYTES:
+        if mode == "c" and (len(memory) < SMALL_BYTES or not memory.writable and memory.is_small):
             memory.populate()
             flat = flat.copy()  # as bytes, because a copy of structures would leave out what lies between the fields
         array = flat.view(dtype).reshape(shape, order=order)

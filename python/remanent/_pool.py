@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import flatten, rebuild
+from ._arrays import flatten, rebuild, size_of
 from ._names import check_name
 from ._remanent import NativePool
 from ._sizes import Size, parse_file_size, parse_size
@@ -173,7 +173,7 @@ class Pool(MutableMapping[str, Any]):
         items = [flatten(name, value) for name, value in arrays.items()]
         generation = self._native.persist(items, removes, threads, checksum, progress)
         if progress is not None:
-            total_bytes = sum(len(item[-1]) for item in items)
+            total_bytes = sum(size_of(item) for item in items)
             progress(total_bytes, total_bytes)
         return generation
 
@@ -192,10 +192,11 @@ class Pool(MutableMapping[str, Any]):
             raise TypeError("names is a list of names")
         names = None if names is None else [check_name(name) for name in names]
         restored = {}
-        for name, kind, dtype, shape, order, memory in self._native.restore(names, mode == "c"):
+        for name, kind, dtype, shape, order, memories in self._native.restore(names, mode == "c"):
             if populate:
-                memory.populate()
-            restored[name] = rebuild(name, kind, dtype, shape, order, memory, mode)
+                for memory in memories:
+                    memory.populate()
+            restored[name] = rebuild(name, kind, dtype, shape, order, memories, mode)
         return restored
 
     def transaction(self, *, threads: int | None = None, checksum: bool = False) -> Transaction:

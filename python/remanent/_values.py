@@ -45,11 +45,12 @@ class Flattener:
             return self._array(value)
         if isinstance(value, np.generic):
             return ("attributed", self._array(np.asarray(value)), "numpy", [("scalar", ("bool", True))])
-        for module, flatten in _LIBRARIES.items():
-            if type(value).__module__.partition(".")[0] == module:
-                tree = flatten(self, value)
-                if tree is not None:
-                    return tree
+        library = type(value).__module__.partition(".")[0]
+        _load(library)
+        if library in _LIBRARIES:
+            tree = _LIBRARIES[library](self, value)
+            if tree is not None:
+                return tree
         raise self.refuse(f"is a {type(value).__qualname__}, which this version does not keep")
 
     def refuse(self, reason: str) -> UnknownType:
@@ -189,6 +190,16 @@ _PLAIN: dict[type, Callable[[Flattener, Any], Tree]] = {
 _LIBRARIES: dict[str, Callable[[Flattener, Any], Tree | None]] = {}
 
 
+def _load(library: str) -> None:
+    """Loads what knows a library's values. Whoever has such a value has the library."""
+    if library == "pandas" and library not in _LIBRARIES:
+        try:
+            from . import _pandas
+        except ImportError:
+            return
+        register(library, _pandas.flatten, _pandas.rebuild)
+
+
 def register(library: str, flatten: Callable[[Flattener, Any], Tree | None], rebuild: Callable[..., Any]) -> None:
     """Adds what knows the values of a library, and what it keeps beside them."""
     _LIBRARIES[library] = flatten
@@ -250,6 +261,7 @@ class Rebuilder:
         return {self.rebuild(name): self.rebuild(column) for name, column in columns}
 
     def _attributed(self, tree: Tree, owner: str, attributes: list[tuple[str, Tree]]) -> Any:
+        _load(owner)
         known = _OWNERS.get(owner)
         if known is None:
             # What another language keeps beside a value is not needed to read it here.

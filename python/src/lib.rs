@@ -9,6 +9,7 @@ mod memory;
 #[allow(unsafe_code)] // hands the user's buffers on as raw sources
 mod persist;
 mod pool;
+mod value;
 
 use pyo3::prelude::*;
 

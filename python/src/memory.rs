@@ -1,24 +1,45 @@
 //! The bytes of a restored object, through the buffer protocol.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use store::{Mapped, ObjectView, PrivateMapping};
+use store::{Buffer, Mapped, ObjectView, PrivateMapping, Value};
 
-/// The bytes of one object, exported as a buffer: read-only, or private to this process and writable.
+/// The bytes of one object, or of one buffer of it, exported as a buffer: read-only, or private to this process and writable.
 ///
 /// Arrays over the buffer keep this alive, and this keeps the mapping and the pin: no order of closing and deleting
 /// leaves an array without its bytes.
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct Memory {
     private: Option<PrivateMapping>,
-    view: ObjectView<Mapped>,
+    of: Of,
+}
+
+/// Whose bytes they are.
+enum Of {
+    Object(ObjectView<Mapped>),
+    Part(Arc<Value>, Buffer),
 }
 
 impl Memory {
     pub(crate) fn new(view: ObjectView<Mapped>, private: Option<PrivateMapping>) -> Memory {
-        Memory { private, view }
+        Memory { private, of: Of::Object(view) }
+    }
+
+    pub(crate) fn of_part(value: Arc<Value>, buffer: Buffer, private: Option<PrivateMapping>) -> Memory {
+        Memory { private, of: Of::Part(value, buffer) }
+    }
+
+    fn bytes(&self) -> (*const u8, usize) {
+        match &self.of {
+            Of::Object(view) => (view.address(), view.descriptor().payload_bytes() as usize),
+            Of::Part(value, buffer) => {
+                let (address, len_bytes) = value.buffer(*buffer);
+                (address, len_bytes as usize)
+            }
+        }
     }
 }
 
@@ -26,7 +47,7 @@ impl Memory {
 impl Memory {
     /// Number of bytes.
     fn __len__(&self) -> usize {
-        self.view.descriptor().payload_bytes() as usize
+        self.bytes().1
     }
 
     /// Whether stores are possible. They never reach the pool.
@@ -35,9 +56,19 @@ impl Memory {
         self.private.is_some()
     }
 
+    /// Whether it shares its pages with other buffers, so that it has no private form.
+    #[getter]
+    fn is_small(&self) -> bool {
+        matches!(&self.of, Of::Part(value, buffer) if value.shares_pages(*buffer))
+    }
+
     /// Populates the pages, so that what is lost is an error here and no signal later.
     fn populate(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.view.guard()).map_err(|error| crate::error::raise(py, &error))
+        let guarded = py.detach(|| match &self.of {
+            Of::Object(view) => view.guard(),
+            Of::Part(value, buffer) => value.guard_buffer(*buffer),
+        });
+        guarded.map_err(|error| crate::error::raise(py, &error))
     }
 
     /// # Safety
@@ -46,7 +77,7 @@ impl Memory {
         let memory = slf.get();
         let (address, readonly) = match &memory.private {
             Some(private) => (private.address(), 0),
-            None => (memory.view.address().cast_mut(), 1),
+            None => (memory.bytes().0.cast_mut(), 1),
         };
         let len = memory.__len__() as ffi::Py_ssize_t;
         // SAFETY: Python hands over a buffer structure; the address is readable for `len` bytes (and writable, if it is

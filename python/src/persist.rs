@@ -9,12 +9,15 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyTuple;
 use store::{
-    Checksums, Descriptor, ErrorCode, Mapped, Object, Order, PersistOptions, Progress, Store, default_copy_threads,
+    Checksums, Descriptor, ErrorCode, Mapped, Object, Order, PersistOptions, Progress, Source, Store,
+    default_copy_threads,
 };
 
 use crate::dtype::from_numpy;
 use crate::error::{exception, raise};
+use crate::value::from_tree;
 
 /// The user's progress function is called about so often, however much is copied.
 const CALLS: u64 = 128;
@@ -26,11 +29,13 @@ pub(crate) enum Item<'py> {
     Array(String, Bound<'py, PyAny>, Vec<u64>, char, PyBuffer<u8>),
     /// Name, kind, bytes: those of a text are UTF-8.
     Plain(String, String, PyBackedBytes),
+    /// Name, tree, buffers.
+    Value(String, Bound<'py, PyTuple>, Vec<PyBuffer<u8>>),
 }
 
 impl Item<'_> {
     fn name(&self) -> &str {
-        let (Item::Array(name, ..) | Item::Plain(name, ..)) = self;
+        let (Item::Array(name, ..) | Item::Plain(name, ..) | Item::Value(name, ..)) = self;
         name
     }
 
@@ -43,6 +48,10 @@ impl Item<'_> {
                 Err(error) => Err(PyValueError::new_err(error.to_string())),
             },
             Item::Plain(_, _, bytes) => Ok(Object::bytes(bytes)),
+            Item::Value(_, tree, buffers) => {
+                let sources = buffers.iter().map(|buffer| source(py, buffer)).collect::<PyResult<_>>()?;
+                Object::value(from_tree(tree)?, sources).map_err(|error| raise(py, &error))
+            }
         }
     }
 }
@@ -56,13 +65,17 @@ fn array<'a>(
 ) -> PyResult<Object<'a>> {
     let order = if order == 'F' { Order::ColumnMajor } else { Order::RowMajor };
     let descriptor = Descriptor::array(from_numpy(dtype)?, shape, order).map_err(|error| raise(py, &error))?;
+    Object::from_source(descriptor, source(py, buffer)?).map_err(|error| raise(py, &error))
+}
+
+fn source<'a>(py: Python<'_>, buffer: &'a PyBuffer<u8>) -> PyResult<Source<'a>> {
     if !buffer.is_c_contiguous() {
         return Err(exception(py, ErrorCode::LengthMismatch, "the bytes of an array must lie side by side"));
     }
     let (from, len) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes() as u64);
-    // SAFETY: the buffer's export, which is borrowed as long as the object lives, keeps its contiguous bytes where they
+    // SAFETY: the buffer's export, which is borrowed as long as the source lives, keeps its contiguous bytes where they
     // are, readable. Other threads of the user may write to them.
-    unsafe { Object::from_raw(descriptor, from, len) }.map_err(|error| raise(py, &error))
+    Ok(unsafe { Source::from_raw(from, len) })
 }
 
 /// How to persist.

@@ -10,13 +10,15 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
-    Checksum, Descriptor, ErrorCode, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions, Store, Stripe,
+    Buffer, Checksum, Descriptor, Error, ErrorCode, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions,
+    PrivateMapping, Store, Stripe,
 };
 
 use crate::dtype::to_numpy;
 use crate::error::{exception_at, raise};
 use crate::memory::Memory;
 use crate::persist::{How, Item, persist};
+use crate::value::to_tree;
 
 /// Objects below this size are copied by the Python layer: a mapping each would cost more.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -71,7 +73,7 @@ pub(crate) struct NativePool {
 }
 
 /// A restored object: name, kind, dtype, shape, order letter, memory.
-type Restored<'py> = (String, &'static str, Bound<'py, PyAny>, Bound<'py, PyTuple>, char, Memory);
+type Restored<'py> = (String, &'static str, Bound<'py, PyAny>, Bound<'py, PyTuple>, char, Vec<Memory>);
 
 impl NativePool {
     fn new(store: Store<Mapped>, path: PathBuf) -> NativePool {
@@ -373,6 +375,7 @@ fn kind_name(descriptor: &Descriptor) -> &'static str {
     match descriptor.kind() {
         ObjectKind::Array => "array",
         ObjectKind::Text => "text",
+        ObjectKind::Value => "value",
         _ => "bytes",
     }
 }
@@ -384,18 +387,38 @@ fn order_letter(descriptor: &Descriptor) -> char {
     }
 }
 
+/// As [`restored`]; in the place of the dtype stands the tree, and in that of the memory a list of them.
+fn restored_value(py: Python<'_>, view: ObjectView<Mapped>, private: bool) -> PyResult<Restored<'_>> {
+    let value = Arc::new(view.value().map_err(|error| raise(py, &error))?);
+    let memory = |number| {
+        let buffer = Buffer(number);
+        let private = match private {
+            true => value.private(buffer).or_else(|error| none_on_devices(py, error))?,
+            false => None,
+        };
+        Ok(Memory::of_part(value.clone(), buffer, private))
+    };
+    let memories = (0..value.buffers()).map(memory).collect::<PyResult<Vec<_>>>()?;
+    let tree = to_tree(py, value.tree())?.into_any();
+    Ok((view.name().to_owned(), "value", tree, PyTuple::empty(py), 'C', memories))
+}
+
+/// Device-DAX has no private mappings; what is restored is read-only there.
+fn none_on_devices(py: Python<'_>, error: Error) -> PyResult<Option<PrivateMapping>> {
+    if error.code() == ErrorCode::Unsupported { Ok(None) } else { Err(raise(py, &error)) }
+}
+
 fn restored(py: Python<'_>, view: ObjectView<Mapped>, private: bool) -> PyResult<Restored<'_>> {
     let descriptor = view.descriptor().clone();
+    if descriptor.kind() == ObjectKind::Value {
+        return restored_value(py, view, private);
+    }
     let private = match private && descriptor.payload_bytes() >= SMALL_BYTES {
-        true => view.private().or_else(|error| match error.code() {
-            // Device-DAX has no private mappings; the array is read-only there.
-            ErrorCode::Unsupported => Ok(None),
-            _ => Err(raise(py, &error)),
-        })?,
+        true => view.private().or_else(|error| none_on_devices(py, error))?,
         false => None,
     };
     let dtype = to_numpy(py, descriptor.dtype())?;
     let shape = PyTuple::new(py, descriptor.shape())?;
     let (kind, order) = (kind_name(&descriptor), order_letter(&descriptor));
-    Ok((view.name().to_owned(), kind, dtype, shape, order, Memory::new(view, private)))
+    Ok((view.name().to_owned(), kind, dtype, shape, order, vec![Memory::new(view, private)]))
 }

@@ -111,7 +111,8 @@ impl<'a> Object<'a> {
     pub fn array<T: Element>(items: &'a [T], shape: &[u64]) -> Result<Object<'a>> {
         let descriptor = Descriptor::array(T::dtype(), shape, Order::RowMajor)?;
         // SAFETY: the slice is borrowed as long as the object lives, and an element has no padding.
-        unsafe { Object::from_raw(descriptor, items.as_ptr().cast(), size_of_val(items) as u64) }
+        let source = unsafe { Source::from_raw(items.as_ptr().cast(), size_of_val(items) as u64) };
+        Object::from_source(descriptor, source)
     }
 
     /// Bytes without a meaning.
@@ -146,25 +147,18 @@ impl<'a> Object<'a> {
     /// # Errors
     /// `LengthMismatch` when the description needs another number of bytes.
     pub fn described(descriptor: Descriptor, bytes: &'a [u8]) -> Result<Object<'a>> {
-        // SAFETY: the slice is borrowed as long as the object lives.
-        unsafe { Object::from_raw(descriptor, bytes.as_ptr(), bytes.len() as u64) }
+        Object::from_source(descriptor, bytes.into())
     }
 
-    /// An object whose bytes lie at an address. Others may write there meanwhile; then some mixture is persisted, and
-    /// a checksum that is asked for is that of the mixture.
+    /// As [`Object::described`], from bytes at an address.
     ///
     /// # Errors
     /// `LengthMismatch` when the description needs another number of bytes.
-    ///
-    /// # Safety
-    /// `from` is readable for `len_bytes` bytes, by any thread, as long as the object lives.
-    pub unsafe fn from_raw(descriptor: Descriptor, from: *const u8, len_bytes: u64) -> Result<Object<'a>> {
-        if descriptor.payload_bytes() != len_bytes {
-            let expected_bytes = descriptor.payload_bytes();
-            return Err(Error::LengthMismatch { got_bytes: len_bytes, expected_bytes });
+    pub fn from_source(descriptor: Descriptor, source: Source<'a>) -> Result<Object<'a>> {
+        if descriptor.payload_bytes() != source.len_bytes {
+            let (got_bytes, expected_bytes) = (source.len_bytes, descriptor.payload_bytes());
+            return Err(Error::LengthMismatch { got_bytes, expected_bytes });
         }
-        // SAFETY: handed on to the caller.
-        let source = unsafe { Source::from_raw(from, len_bytes) };
         Ok(Object { descriptor, tree: None, sources: vec![source] })
     }
 

@@ -145,7 +145,7 @@ struct Put<'a> {
 
 /// A buffer from this length on has an extent of its own, which huge pages can map and a later commit can keep; smaller ones
 /// share one.
-const OWN_EXTENT_FROM_BYTES: u64 = 1 << 20;
+pub(crate) const OWN_EXTENT_FROM_BYTES: u64 = 1 << 20;
 /// Buffers that share an extent start at multiples of this, as extents do.
 const BUFFER_ALIGN: u64 = 64;
 

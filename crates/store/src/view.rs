@@ -8,6 +8,7 @@ use crate::descriptor::{Checksum, Descriptor, ObjectKind};
 use crate::error::{Error, Result};
 use crate::format::{self, HeadPlace, Refused};
 use crate::source::{Element, items_at};
+use crate::transaction::OWN_EXTENT_FROM_BYTES;
 use crate::value::{Buffer, Node, Place};
 
 /// Bytes that are summed at a time: they stay in the nearest cache.
@@ -94,7 +95,7 @@ impl<M: Media> ObjectView<M> {
     ///
     /// # Errors
     /// `Unreadable` when it is no value, or of a later version; `BadDescriptor`, `BadBlock`, `Truncated`, `Io`.
-    pub fn value(&self) -> Result<Value<'_, M>> {
+    pub fn value(&self) -> Result<Value<M>> {
         let name = || self.name().to_owned();
         if self.descriptor.kind() != ObjectKind::Value {
             return Err(Error::Unreadable { name: name(), reason: "it is one thing, and has no parts" });
@@ -130,7 +131,7 @@ impl<M: Media> ObjectView<M> {
         if lengths.iter().try_fold(0u64, |sum, len| sum.checked_add(*len)) != Some(self.descriptor.payload_bytes()) {
             return Err(damaged("its length is not that of its buffers"));
         }
-        Ok(Value { view: self, tree, places })
+        Ok(Value { view: self.clone(), tree, places })
     }
 
     /// Compares its bytes with its checksum, those of a value buffer by buffer. False when it has none.
@@ -210,17 +211,31 @@ impl ObjectView<Mapped> {
     }
 }
 
-/// What a value is made of.
-pub struct Value<'v, M: Media = Mapped> {
-    view: &'v ObjectView<M>,
+/// What a value is made of. It holds the view.
+pub struct Value<M: Media = Mapped> {
+    view: ObjectView<M>,
     tree: Node,
     places: Vec<Place>,
 }
 
-impl<M: Media> Value<'_, M> {
+impl<M: Media> Value<M> {
     /// Its tree. Every buffer that a node names is there and as long as the node says.
     pub fn tree(&self) -> &Node {
         &self.tree
+    }
+
+    /// How many buffers it has.
+    pub fn buffers(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Whether a buffer is so small that it shares its pages with others.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn shares_pages(&self, buffer: Buffer) -> bool {
+        let place = &self.places[buffer.0 as usize];
+        place.len_bytes < OWN_EXTENT_FROM_BYTES || place.offset_bytes != 0
     }
 
     /// A buffer: its first byte, at a multiple of 64 on files and devices, and its length. Readable as long as the view
@@ -256,6 +271,18 @@ impl<M: Media> Value<'_, M> {
         Ok(bytes)
     }
 
+    /// Populates a buffer's pages; see [`ObjectView::guard`].
+    ///
+    /// # Errors
+    /// `BadBlock`, `Truncated`, `Io`.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn guard_buffer(&self, buffer: Buffer) -> Result<()> {
+        let place = &self.places[buffer.0 as usize];
+        if place.len_bytes == 0 { Ok(()) } else { self.guard(place) }
+    }
+
     fn guard(&self, place: &Place) -> Result<()> {
         let start = self.view.region.info().extents[place.extent as usize].offset.plus(place.offset_bytes);
         Ok(self.view.region.set().guard(start, place.len_bytes, Touch::Load)?)
@@ -273,6 +300,25 @@ impl<M: Media> Value<'_, M> {
             self.view.compare(sum(place.len_bytes, load), expected)?;
         }
         Ok(!self.places.is_empty())
+    }
+}
+
+impl Value<Mapped> {
+    /// A copy-on-write view of a buffer; see [`ObjectView::private`]. None for a small one, which shares its pages with
+    /// others.
+    ///
+    /// # Errors
+    /// `Unsupported` on device-DAX; `Io` when the process has too many mappings.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn private(&self, buffer: Buffer) -> Result<Option<PrivateMapping>> {
+        if self.shares_pages(buffer) {
+            return Ok(None);
+        }
+        let place = &self.places[buffer.0 as usize];
+        let region = &self.view.region;
+        Ok(Some(region.set().private(region.info().extents[place.extent as usize], place.len_bytes)?))
     }
 }
 
