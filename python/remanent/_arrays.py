@@ -20,7 +20,8 @@ Item = tuple[str, np.dtype, tuple[int, ...], str, Any] | tuple[str, str, bytes] 
 def flatten(name: str, value: Any) -> Item:
     """An object for the extension: an array without a copy if its bytes lie side by side already."""
     check_name(name)
-    if isinstance(value, (np.generic, bool, int, float, complex)):
+    # An integer that no type of NumPy holds is a value of its own.
+    if isinstance(value, (np.generic, bool, int, float, complex)) and np.asarray(value).dtype != object:
         value = np.asarray(value)
     if isinstance(value, str):
         return name, "text", _utf_8(name, value)

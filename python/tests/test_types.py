@@ -122,14 +122,11 @@ def test_what_has_no_fixed_size_is_refused_and_changes_nothing(path):
         refused = [
             np.array([None, "x"]),
             np.array([(1, None)], dtype=[("a", "i4"), ("o", "O")]),
-            np.ma.array([1, 2], mask=[0, 1]),
-            [1, 2, 3],
             "half a character: \ud800",
-            2**70,
-            None,
+            [1, "half a character: \ud800"],
+            {"a": object()},
+            object(),
         ]
-        if hasattr(getattr(np, "dtypes", None), "StringDType"):  # NumPy 2
-            refused.append(np.array(["a", "bc"], np.dtypes.StringDType()))
         for value in refused:
             with pytest.raises(remanent.UnknownType) as caught:
                 pool.persist({"new": np.arange(4), "bad": value})
