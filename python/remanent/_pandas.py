@@ -64,7 +64,7 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
         categories = dtype.categories
         if isinstance(categories, pd.RangeIndex):
             categories = pd.Index(categories.to_numpy())
-        tree: Tree = ("dictionary", codes, _index(flattener, categories), bool(dtype.ordered))
+        tree: Tree = ("dictionary", codes, 0, _index(flattener, categories), bool(dtype.ordered))
         return ("attributed", tree, "pandas", [("type", ("text", "categorical"))])
     if isinstance(dtype, pd.DatetimeTZDtype):
         moments = series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
@@ -142,9 +142,10 @@ def _to_column(rebuilder: Rebuilder, tree: Tree) -> Any:
 
 
 def _to_categorical(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Categorical:
-    _, codes, values, is_ordered = tree
+    _, codes, first, values, is_ordered = tree
     dtype = pd.CategoricalDtype(rebuilder.rebuild(values), is_ordered)
-    return pd.Categorical.from_codes(rebuilder.rebuild(codes), dtype=dtype)
+    places = rebuilder.rebuild(codes)
+    return pd.Categorical.from_codes(np.maximum(places, first - 1) - first if first else places, dtype=dtype)
 
 
 def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:

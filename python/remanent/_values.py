@@ -253,9 +253,9 @@ class Rebuilder:
                 values[number] = None
         return values
 
-    def _dictionary(self, indices: Tree, values: Tree, is_ordered: bool) -> list[Any]:
+    def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> list[Any]:
         found = self.rebuild(values)
-        return [None if index < 0 else found[index] for index in self.rebuild(indices).tolist()]
+        return [None if place < first else found[place - first] for place in self.rebuild(indices).tolist()]
 
     def _table(self, rows: int, columns: list[tuple[Tree, Tree]]) -> dict[Any, Any]:
         return {self.rebuild(name): self.rebuild(column) for name, column in columns}

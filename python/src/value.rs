@@ -39,7 +39,10 @@ pub(crate) fn from_tree(tree: &Bound<'_, PyTuple>) -> PyResult<Node> {
             validity: at(4)?.extract::<Option<u32>>()?.map(Buffer),
             is_text: at(5)?.extract()?,
         },
-        "dictionary" => Node::Dictionary { indices: node(1)?, values: node(2)?, is_ordered: at(3)?.extract()? },
+        "dictionary" => {
+            let (indices, first, values) = (node(1)?, at(2)?.extract()?, node(3)?);
+            Node::Dictionary { indices, first, values, is_ordered: at(4)?.extract()? }
+        }
         "list" => Node::List(all(&at(1)?)?),
         "tuple" => Node::Tuple(all(&at(1)?)?),
         "mapping" => Node::Mapping(pairs(&at(1)?)?),
@@ -90,8 +93,8 @@ pub(crate) fn to_tree<'py>(py: Python<'py>, node: &Node) -> PyResult<Bound<'py, 
         Node::Strings { len, offsets, data, validity, is_text } => {
             ("strings", *len, offsets.0, data.0, validity.map(|buffer| buffer.0), *is_text).into_pyobject(py)
         }
-        Node::Dictionary { indices, values, is_ordered } => {
-            ("dictionary", to_tree(py, indices)?, to_tree(py, values)?, *is_ordered).into_pyobject(py)
+        Node::Dictionary { indices, first, values, is_ordered } => {
+            ("dictionary", to_tree(py, indices)?, *first, to_tree(py, values)?, *is_ordered).into_pyobject(py)
         }
         Node::List(items) => ("list", list(py, items)?).into_pyobject(py),
         Node::Tuple(items) => ("tuple", list(py, items)?).into_pyobject(py),

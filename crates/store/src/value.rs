@@ -66,8 +66,10 @@ pub enum Node {
     },
     /// Items by their place among few values: a categorical, a factor, strings that repeat.
     Dictionary {
-        /// Places, from 0; negative where an item is missing.
+        /// Places; below the first one where an item is missing.
         indices: Box<Node>,
+        /// The place of the first value: 1 in R, else 0.
+        first: u8,
         /// The values.
         values: Box<Node>,
         /// Whether the values have an order.
@@ -197,10 +199,10 @@ impl Check<'_> {
                 self.buffer(*data)?;
                 validity.map_or(Ok(()), |validity| self.buffer_of(validity, Some(len.div_ceil(8))))
             }
-            Node::Dictionary { indices, values, .. } => {
+            Node::Dictionary { indices, first, values, .. } => {
                 let is_array = |node: &Node| matches!(node, Node::Array(_));
-                if !is_array(indices) || values.len().is_none() {
-                    return Err("a dictionary needs an array of places and values");
+                if !is_array(indices) || values.len().is_none() || *first > 1 {
+                    return Err("a dictionary needs an array of places, from 0 or 1, and values");
                 }
                 below(self, indices)?;
                 below(self, values)

@@ -220,8 +220,8 @@ fn put(node: &Node, out: &mut Vec<u8>) {
             let buffers = [offsets.0, data.0, validity.map_or(NONE, |buffer| buffer.0)];
             buffers.iter().for_each(|buffer| out.extend(buffer.to_le_bytes()));
         }
-        Node::Dictionary { indices, values, is_ordered } => {
-            out.extend([DICTIONARY, (*is_ordered).into()]);
+        Node::Dictionary { indices, first, values, is_ordered } => {
+            out.extend([DICTIONARY, (*is_ordered).into(), *first]);
             put(indices, out);
             put(values, out);
         }
@@ -306,8 +306,9 @@ fn take(input: &mut Input<'_>, depth: usize) -> Result<Node, Refused> {
         }
         DICTIONARY => {
             let is_ordered = input.flag()?;
+            let [first] = input.take().ok_or(short)?;
             let indices = Box::new(take(input, depth)?);
-            Node::Dictionary { indices, values: Box::new(take(input, depth)?), is_ordered }
+            Node::Dictionary { indices, first, values: Box::new(take(input, depth)?), is_ordered }
         }
         LIST => Node::List(take_all(input, depth)?),
         TUPLE => Node::Tuple(take_all(input, depth)?),
@@ -408,6 +409,7 @@ mod tests {
             Node::Strings { len: 3, offsets: Buffer(3), data: Buffer(4), validity: Some(Buffer(5)), is_text: true };
         let dictionary = Node::Dictionary {
             indices: Box::new(array(3, 6)),
+            first: 1,
             values: Box::new(Node::List(vec![text("low"), text("high")])),
             is_ordered: true,
         };
