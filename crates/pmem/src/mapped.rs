@@ -28,6 +28,7 @@ use crate::error::{Error, Result, Uuid};
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
 use crate::pins::WRITER_AT;
 
+mod changed;
 mod file;
 mod fork;
 mod lock;
@@ -37,6 +38,7 @@ mod probe;
 mod refusal;
 mod words;
 
+pub use changed::{PageScan, changed_pages};
 pub use file::MappedFile;
 pub use map::Mapping;
 pub use private::PrivateMapping;

@@ -145,6 +145,11 @@ impl<F: MediaFile> Pins<F> {
         self.own.pins.try_lock().ok().map(|own| own.keys().copied().collect())
     }
 
+    /// Whether another process pins a generation below `limit`, or is about to pin one that it does not know yet.
+    pub(crate) fn others_pin_below(&self, limit: u64) -> Result<bool> {
+        Ok(self.file.find_lock(GENERATIONS_AT..GENERATIONS_AT + limit)?.is_some())
+    }
+
     /// The oldest generation that anybody pins below `limit`.
     pub(crate) fn oldest_below(&self, limit: u64) -> Result<Option<u64>> {
         let own = self.own.lock().keys().next().copied().filter(|&g| g < limit);

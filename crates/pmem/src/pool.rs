@@ -268,6 +268,17 @@ impl<M: Media> Pool<M> {
         Ok(found.map(|(name, info)| self.pinned(&catalogue, name, info)).collect())
     }
 
+    /// All regions of which this is true, from one generation.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn regions_where(&self, wanted: impl Fn(&RegionInfo) -> bool) -> Result<Vec<Region<M>>> {
+        self.shared.check_process()?;
+        let catalogue = self.shared.catalogue();
+        let found = catalogue.names.iter().filter(|(_, info)| wanted(info));
+        Ok(found.map(|(name, info)| self.pinned(&catalogue, name, info)).collect())
+    }
+
     fn pinned(&self, catalogue: &Catalogue, name: &str, info: &Arc<RegionInfo>) -> Region<M> {
         Region {
             name: name.into(),
@@ -275,6 +286,24 @@ impl<M: Media> Pool<M> {
             pin: self.shared.pins.pin(catalogue.generation),
             shared: self.shared.clone(),
         }
+    }
+
+    /// Refuses in a forked child.
+    ///
+    /// # Errors
+    /// `UsedAfterFork`.
+    pub fn check_process(&self) -> Result<()> {
+        self.shared.check_process()
+    }
+
+    /// Whether another process reads, or may be about to read, a generation below `limit`. Who asks after a commit, for its
+    /// generation, and is told no knows that nobody elsewhere will ever see what was true before it.
+    ///
+    /// # Errors
+    /// `Io`, `UsedAfterFork`.
+    pub fn is_read_elsewhere(&self, limit: u64) -> Result<bool> {
+        self.shared.check_process()?;
+        self.shared.pins.others_pin_below(limit)
     }
 
     /// Sets space aside. Nothing is written; dropping it gives the space back.

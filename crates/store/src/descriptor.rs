@@ -64,11 +64,21 @@ pub struct Flags(pub(crate) u32);
 impl Flags {
     /// The object was made to be written in place: between two persists its bytes may be old and new ones mixed.
     pub const IN_PLACE: Flags = Flags(1);
-    pub(crate) const KNOWN: Flags = Flags(1);
+    /// Bytes of it wait in its last extent to be copied to where they belong.
+    pub(crate) const REDO: Flags = Flags(2);
+    pub(crate) const KNOWN: Flags = Flags(3);
 
     /// Whether all of `flags` are set.
     pub fn contains(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
+    }
+
+    pub(crate) fn with(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+
+    pub(crate) fn without(self, flags: Flags) -> Flags {
+        Flags(self.0 & !flags.0)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Every byte that the store puts into the catalogue; the payloads are the user's own bytes.
 #![doc = include_str!("../../../docs/src/formats/store.md")]
 
+mod redo;
 mod value;
 
+pub(crate) use redo::{decode_redo, encode_redo, redo_data_after, redo_data_at, redo_head_bytes};
 pub(crate) use value::{
     HeadPlace, decode_head, decode_meta, encode_head, encode_meta, encode_tree, head_bytes, lies_in_extent,
 };

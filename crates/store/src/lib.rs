@@ -28,7 +28,10 @@ mod descriptor;
 mod dtype;
 mod error;
 mod format;
+mod holders;
 mod populated;
+mod put;
+mod redo;
 #[allow(unsafe_code)] // raw sources of objects
 mod source;
 mod store;
@@ -42,12 +45,12 @@ pub use dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeCl
 pub use error::{Error, Result};
 pub use source::{Element, Object, Source};
 pub use store::{LAYOUT, ObjectInfo, Store, Verified};
-pub use transaction::{Checksums, PersistOptions, Progress, Transaction};
+pub use transaction::{Checksums, Committed, PersistOptions, Progress, Transaction, Way, Written};
 pub use value::{Array, Buffer, Node};
-pub use view::{ObjectView, Value};
+pub use view::{ObjectView, PrivateView, Value};
 
 // What the signatures above speak of: users of the store need no other crate.
 pub use pmem::{
-    Backing, Durability, ErrorCode, Granularity, Mapped, Media, OpenMode, PartInfo, PartOptions, Pool, PoolInfo,
-    PrefaultProgress, PrivateMapping, Provenance, Stripe, default_copy_threads,
+    Backing, Durability, ErrorCode, Granularity, Mapped, Media, OpenMode, PageScan, PartInfo, PartOptions, Pool,
+    PoolInfo, PrefaultProgress, Provenance, Stripe, default_copy_threads,
 };

@@ -1,6 +1,7 @@
 //! Objects on their way into a store: a description, and where the bytes are.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::descriptor::{Descriptor, Flags, ObjectKind, Order};
 use crate::dtype::{ByteOrder, DType, FloatFormat, TypeClass};
@@ -89,6 +90,24 @@ impl Source<'_> {
         self.len_bytes
     }
 
+    pub(crate) fn address(&self) -> usize {
+        self.from.addr()
+    }
+
+    /// Some of them.
+    pub(crate) fn part(&self, range: Range<u64>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len_bytes, "a part of {} bytes", self.len_bytes);
+        let from = self.from.wrapping_add(range.start as usize);
+        Source { from, len_bytes: range.end - range.start, lent: PhantomData }
+    }
+
+    /// Copies some of them to memory.
+    pub(crate) fn load(&self, offset_bytes: u64, into: &mut [u8]) {
+        let part = self.part(offset_bytes..offset_bytes + into.len() as u64);
+        // SAFETY: the bytes are readable for this length as long as `self` lives: the promise of its makers.
+        unsafe { std::ptr::copy_nonoverlapping(part.from, into.as_mut_ptr(), into.len()) };
+    }
+
     /// Copies them into a pool with several threads; durable after the next fence of `pending`.
     pub(crate) fn copy_to<M: pmem::Media>(
         &self,
@@ -138,7 +157,7 @@ impl<'a> Object<'a> {
         let lengths: Vec<u64> = sources.iter().map(Source::len_bytes).collect();
         tree.check(&lengths).map_err(|reason| Error::unknown_type("a value", reason))?;
         let payload_bytes = lengths.iter().try_fold(0u64, |sum, len| sum.checked_add(*len));
-        let payload_bytes = payload_bytes.ok_or_else(|| Error::ShapeOverflow { shape: lengths, item_bytes: 1 })?;
+        let payload_bytes = payload_bytes.ok_or(Error::ShapeOverflow { shape: lengths, item_bytes: 1 })?;
         Ok(Object { descriptor: Descriptor::plain(ObjectKind::Value, payload_bytes), tree: Some(tree), sources })
     }
 
@@ -164,7 +183,7 @@ impl<'a> Object<'a> {
 
     /// Marks it as made to be written in place.
     pub fn in_place(mut self) -> Object<'a> {
-        self.descriptor.flags = Flags(self.descriptor.flags.0 | Flags::IN_PLACE.0);
+        self.descriptor.flags = self.descriptor.flags.with(Flags::IN_PLACE);
         self
     }
 

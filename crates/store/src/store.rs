@@ -1,19 +1,22 @@
 //! The store: a pool whose names are typed objects.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{
-    Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pool, PoolInfo, Prefault,
-    PrefaultProgress, RedoBatch, Region, RegionSpec, Stripe, Touch, default_copy_threads,
+    ErrorCode, Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pending, Pool, PoolInfo,
+    Prefault, PrefaultProgress, RedoBatch, Region, RegionInfo, RegionSpec, Stripe, Touch, default_copy_threads,
 };
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Flags};
 use crate::error::{Error, Result};
+use crate::holders::{Holder, Holders, Private, State};
 use crate::populated::Populated;
-use crate::source::Object;
-use crate::transaction::{PersistOptions, Transaction};
-use crate::view::{ObjectView, describe};
+use crate::source::{Object, Source};
+use crate::transaction::{Committed, PersistOptions, Transaction};
+use crate::view::{HeldRegion, ObjectView, describe};
 
 /// The layout of the pools that stores live in.
 pub const LAYOUT: Layout = Layout { name: "store", version: 1 };
@@ -25,13 +28,18 @@ const ATTEMPTS: usize = 3;
 ///
 /// # Invariants
 /// 1. A name leads to the object of the last commit that gave it one; commits are atomic over all their names.
-/// 2. A committed extent is never written to again, until no view and no reader needs it.
+/// 2. A committed extent is never written to again, until no view and no reader needs it; but for what [`crate::redo`]
+///    copies home.
+/// 3. `waiting` has every object of the catalogue that has a redo extent, in a writer.
 pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.
     background: Mutex<Background>,
     pub(crate) populated: Populated,
     /// Held from a look at the names that a commit depends on until the commit.
     names: Mutex<()>,
+    pub(crate) holders: Arc<Holders>,
+    /// Objects of which bytes wait to be copied home, and who may see that.
+    waiting: Mutex<BTreeMap<String, Vec<Holder>>>,
     pool: Pool<M>,
 }
 
@@ -113,13 +121,28 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Pool::open`].
     pub fn open(media: M, path: &Path, mode: OpenMode) -> Result<Store<M>> {
-        Ok(Store::over(Pool::open(media, path, Some(LAYOUT), mode)?))
+        let store = Store::over(Pool::open(media, path, Some(LAYOUT), mode)?);
+        if mode == OpenMode::Writer {
+            let has_redo = |info: &RegionInfo| info.flags & Flags::REDO.0 != 0;
+            for region in store.pool.regions_where(has_redo)? {
+                store.wait(region.name(), Vec::new());
+            }
+            store.settle_all()?;
+        }
+        Ok(store)
     }
 
     fn over(pool: Pool<M>) -> Store<M> {
         let process_id = std::process::id();
         let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
-        Store { background: Mutex::new(background), populated: Populated::default(), names: Mutex::default(), pool }
+        Store {
+            background: Mutex::new(background),
+            populated: Populated::default(),
+            names: Mutex::default(),
+            holders: Arc::new(Holders::new()),
+            waiting: Mutex::default(),
+            pool,
+        }
     }
 
     /// The pool underneath.
@@ -183,9 +206,17 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// `NoSuchName`, `UsedAfterFork`, `Truncated`; `UnknownType`, `BadDescriptor`.
     pub fn get(&self, name: &str) -> Result<ObjectView<M>> {
-        let region = self.pool.region(name)?;
+        self.check_process()?;
         self.pool.set().check_lengths()?;
+        let region = {
+            let mut state = self.holders.lock();
+            self.hold(self.pool.region(name)?, &mut state)
+        };
         ObjectView::new(region)
+    }
+
+    fn hold(&self, region: Region<M>, state: &mut State) -> HeldRegion<M> {
+        HeldRegion::new(region, &self.holders, state)
     }
 
     /// Several objects from one generation: what one commit made visible together is seen together.
@@ -193,11 +224,18 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_all(&self, names: &[&str]) -> Result<Vec<ObjectView<M>>> {
+        self.check_process()?;
         self.pool.set().check_lengths()?;
+        let regions = self.hold_all(names)?;
+        regions.into_iter().map(ObjectView::new).collect()
+    }
+
+    fn hold_all(&self, names: &[&str]) -> Result<Vec<HeldRegion<M>>> {
+        let mut state = self.holders.lock();
         for _ in 0..ATTEMPTS {
             let regions = names.iter().map(|name| self.pool.region(name)).collect::<pmem::Result<Vec<_>>>()?;
             if regions.windows(2).all(|pair| pair[0].generation() == pair[1].generation()) {
-                return regions.into_iter().map(ObjectView::new).collect();
+                return Ok(regions.into_iter().map(|region| self.hold(region, &mut state)).collect());
             }
         }
         // Commits come too fast: the whole catalogue at once.
@@ -207,7 +245,7 @@ impl<M: Media> Store<M> {
             region.ok_or_else(|| pmem::Error::NoSuchName { name: (*name).to_owned() })
         };
         let regions = names.iter().map(find).collect::<pmem::Result<Vec<_>>>()?;
-        regions.into_iter().map(ObjectView::new).collect()
+        Ok(regions.into_iter().map(|region| self.hold(region, &mut state)).collect())
     }
 
     /// Every object from one generation.
@@ -215,8 +253,13 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_every(&self) -> Result<Vec<ObjectView<M>>> {
+        self.check_process()?;
         self.pool.set().check_lengths()?;
-        self.pool.regions("")?.into_iter().map(ObjectView::new).collect()
+        let regions: Vec<_> = {
+            let mut state = self.holders.lock();
+            self.pool.regions("")?.into_iter().map(|region| self.hold(region, &mut state)).collect()
+        };
+        regions.into_iter().map(ObjectView::new).collect()
     }
 
     /// Starts a set of edits that become true together.
@@ -228,7 +271,7 @@ impl<M: Media> Store<M> {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub fn persist(&self, objects: &[(&str, Object<'_>)], options: &PersistOptions<'_>) -> Result<u64> {
+    pub fn persist(&self, objects: &[(&str, Object<'_>)], options: &PersistOptions<'_>) -> Result<Committed> {
         let mut transaction = self.transaction();
         for (name, object) in objects {
             transaction.put(name, object.clone());
@@ -243,7 +286,7 @@ impl<M: Media> Store<M> {
     pub fn remove(&self, name: &str) -> Result<u64> {
         let mut transaction = self.transaction();
         transaction.remove(name);
-        transaction.commit(&PersistOptions::default())
+        Ok(transaction.commit(&PersistOptions::default())?.generation)
     }
 
     /// Gives an object another name, in one atomic step and without a copy. Views and readers that have not moved on
@@ -278,12 +321,18 @@ impl<M: Media> Store<M> {
         let mut batch = RedoBatch::new();
         batch.remove(old);
         batch.put(new, RegionSpec { kind: info.kind, flags: info.flags, meta, keep, add: Vec::new() });
-        Ok(self.pool.commit(batch)?.generation)
+        let generation = self.pool.commit(batch)?.generation;
+        let mut waiting = self.waiting();
+        waiting.remove(new);
+        if let Some(holders) = waiting.remove(old) {
+            waiting.insert(new.to_owned(), holders);
+        }
+        Ok(generation)
     }
 
     /// No other thread commits as long as this is held. Refused in a forked child, where its holder may be missing.
     pub(crate) fn names_stay(&self) -> Result<MutexGuard<'_, ()>> {
-        self.pool.regions("\u{10ffff}")?;
+        self.check_process()?;
         Ok(self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -293,7 +342,86 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// `NotWritable`, `UsedAfterFork`, `Io`.
     pub fn gc(&self) -> Result<u64> {
+        self.settle_all()?;
         Ok(self.pool.reclaim()?)
+    }
+
+    /// Notes that bytes of an object wait to be copied home, and who may see that.
+    pub(crate) fn wait(&self, name: &str, holders: Vec<Holder>) {
+        self.waiting().insert(name.to_owned(), holders);
+    }
+
+    fn settle_all(&self) -> Result<()> {
+        let _names = self.names_stay()?;
+        let waiting: Vec<String> = self.waiting().keys().cloned().collect();
+        waiting.iter().try_for_each(|name| self.settle(name))
+    }
+
+    /// Copies home what waits in the redo extent of an object, if it has one and nobody sees the object as it was. The
+    /// caller holds the names.
+    ///
+    /// # Errors
+    /// Those of a commit; the object is as it was.
+    pub(crate) fn settle(&self, name: &str) -> Result<()> {
+        let Some(holders) = self.waiting().get(name).cloned() else { return Ok(()) };
+        let view = match self.get(name) {
+            Ok(view) if view.redo().is_some() => view,
+            Err(Error::Pool(error)) if error.code() != ErrorCode::NoSuchName => return Err(error.into()),
+            // It is gone, or replaced, or cannot be read.
+            _ => {
+                self.waiting().remove(name);
+                return Ok(());
+            }
+        };
+        let (set, extents) = (self.pool.set(), view.extents());
+        let redo = view.redo().expect("it was asked for");
+        let homes: Vec<Extent> = redo.ranges.iter().map(|range| extents[range.extent as usize]).collect();
+        if !self.is_unseen_before(view.born(), &homes, &holders)? {
+            return Ok(());
+        }
+        view.guard()?;
+        let mut pending = Pending::new();
+        for (range, home) in redo.ranges.iter().zip(homes) {
+            let to = home.offset.plus(range.offset_bytes);
+            set.guard(to, range.len_bytes, Touch::Store)?;
+            view.waiting(range).copy_to(set, &mut pending, to, default_copy_threads(), &|_| ControlFlow::Continue(()));
+        }
+        set.fence(&mut pending)?;
+        let info = view.region().info();
+        let (flags, meta, keep) = (Flags(info.flags).without(Flags::REDO).0, info.meta.clone(), extents.to_vec());
+        let mut batch = RedoBatch::new();
+        batch.put(name, RegionSpec { kind: info.kind, flags, meta, keep, add: Vec::new() });
+        self.pool.commit(batch)?;
+        self.waiting().remove(name);
+        Ok(())
+    }
+
+    /// Whether nobody sees these extents as they were before a generation, but for these holders.
+    fn is_unseen_before(&self, generation: u64, extents: &[Extent], but: &[Holder]) -> Result<bool> {
+        let is_free = {
+            let state = self.holders.lock();
+            extents.iter().all(|extent| state.is_free(*extent, generation, but))
+        };
+        Ok(is_free && !self.pool.is_read_elsewhere(generation)?)
+    }
+
+    /// Whether nobody sees these extents, but for these holders.
+    pub(crate) fn is_seen_by_nobody(&self, extents: &[Extent], but: &[Holder]) -> Result<bool> {
+        self.is_unseen_before(self.pool.generation() + 1, extents, but)
+    }
+
+    /// The private view whose bytes these are, all of them.
+    pub(crate) fn private_view_of(&self, source: &Source<'_>) -> Option<Private> {
+        self.holders.private_at(source.address(), source.len_bytes())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Holder>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses in a forked child, where whoever holds a lock may be missing.
+    fn check_process(&self) -> Result<()> {
+        Ok(self.pool.check_process()?)
     }
 
     /// Moves a reader on to the newest commit; views keep what they have.
@@ -326,7 +454,7 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// `Unsupported` when no thread can be started; `UsedAfterFork`.
     pub fn prefault(&self) -> Result<()> {
-        self.pool.regions("\u{10ffff}")?; // refuses in a forked child
+        self.check_process()?;
         let info = self.pool.info();
         let is_by_page = info.backing.granularity == Granularity::Page;
         let stores = self.pool.mode() == OpenMode::Writer && !is_by_page;
@@ -387,6 +515,9 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Pool::close`].
     pub fn close(self) -> Result<()> {
+        if self.pool.mode() == OpenMode::Writer {
+            self.settle_all()?;
+        }
         let Store { background, pool, .. } = self;
         drop(background);
         Ok(pool.close()?)

@@ -1,14 +1,18 @@
 //! Reading an object where it lies.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use pmem::{Mapped, Media, PrivateMapping, Region, Touch};
+use pmem::{Extent, Mapped, Media, PrivateMapping, Region, Touch};
 
-use crate::descriptor::{Checksum, Descriptor, ObjectKind};
+use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
 use crate::error::{Error, Result};
 use crate::format::{self, HeadPlace, Refused};
-use crate::source::{Element, items_at};
-use crate::transaction::OWN_EXTENT_FROM_BYTES;
+use crate::holders::{Holder, Holders, Private, State};
+use crate::put::OWN_EXTENT_FROM_BYTES;
+use crate::redo::{Redo, RedoRange};
+use crate::source::{Element, Source, items_at};
 use crate::value::{Buffer, Node, Place};
 
 /// Bytes that are summed at a time: they stay in the nearest cache.
@@ -19,32 +23,74 @@ const STEP_BYTES: u64 = 64 << 10;
 ///
 /// # Invariants
 /// 1. The region has one extent that holds the payload, or no extent and no payload; a value has any number, in which its
-///    buffers lie.
-/// 2. Nobody writes to the payload: committed extents are never overwritten.
+///    buffers lie. A redo extent comes last and is none of these.
+/// 2. Nobody writes to the payload: committed extents are never overwritten, but by [`crate::redo`], which this view's
+///    holder keeps away.
 pub struct ObjectView<M: Media = Mapped> {
-    region: Region<M>,
+    held: Arc<Held<M>>,
+}
+
+struct Held<M: Media> {
+    region: HeldRegion<M>,
     descriptor: Descriptor,
+    redo: Option<Redo>,
+    /// Of the extents for which bytes wait: all their bytes, put together.
+    merged: OnceLock<Vec<Option<Lines>>>,
+    is_shared: AtomicBool,
+}
+
+/// A region that counts as seen.
+pub(crate) struct HeldRegion<M: Media> {
+    region: Region<M>,
+    holders: Arc<Holders>,
+    holder: Holder,
+}
+
+impl<M: Media> HeldRegion<M> {
+    /// `state` is that of the holders, locked since before the region was looked up.
+    pub(crate) fn new(region: Region<M>, holders: &Arc<Holders>, state: &mut State) -> Self {
+        let holder = state.add(region.info().born, &region.info().extents);
+        HeldRegion { region, holders: holders.clone(), holder }
+    }
+}
+
+/// Bytes in memory of this process, aligned as in a pool.
+type Lines = Box<[Line]>;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl<M: Media> Drop for HeldRegion<M> {
+    fn drop(&mut self) {
+        self.holders.release(self.holder, &self.region.info().extents);
+    }
 }
 
 impl<M: Media> Clone for ObjectView<M> {
     fn clone(&self) -> Self {
-        ObjectView { region: self.region.clone(), descriptor: self.descriptor.clone() }
+        ObjectView { held: self.held.clone() }
     }
 }
 
 impl<M: Media> std::fmt::Debug for ObjectView<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ObjectView").field("name", &self.name()).field("descriptor", &self.descriptor).finish()
+        f.debug_struct("ObjectView").field("name", &self.name()).field("descriptor", self.descriptor()).finish()
     }
 }
 
 impl<M: Media> ObjectView<M> {
-    pub(crate) fn new(region: Region<M>) -> Result<ObjectView<M>> {
-        let info = region.info();
+    pub(crate) fn new(held: HeldRegion<M>) -> Result<ObjectView<M>> {
+        let (region, info) = (&held.region, held.region.info());
         let descriptor = describe(region.name(), info)?;
-        let fits = match info.extents[..] {
+        let redo = match descriptor.flags().contains(Flags::REDO) {
+            true => Some(Redo::read(region)?.map_err(|refused| refuse(region.name(), refused))?),
+            false => None,
+        };
+        let payload = &info.extents[..info.extents.len() - usize::from(redo.is_some())];
+        let fits = match payload {
             _ if descriptor.kind() == ObjectKind::Value => {
-                let extents = info.extents.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.len_bytes));
+                let extents = payload.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.len_bytes));
                 extents.is_some_and(|bytes| descriptor.payload_bytes() <= bytes)
             }
             [] => descriptor.payload_bytes() == 0,
@@ -55,30 +101,114 @@ impl<M: Media> ObjectView<M> {
             let what = "its extent does not fit its length";
             return Err(Error::BadDescriptor { name: region.name().to_owned(), what });
         }
-        Ok(ObjectView { region, descriptor })
+        let (merged, is_shared) = (OnceLock::new(), AtomicBool::new(false));
+        Ok(ObjectView { held: Arc::new(Held { region: held, descriptor, redo, merged, is_shared }) })
+    }
+
+    pub(crate) fn region(&self) -> &Region<M> {
+        &self.held.region.region
+    }
+
+    fn holders(&self) -> &Holders {
+        &self.held.region.holders
+    }
+
+    pub(crate) fn holder(&self) -> Holder {
+        self.held.region.holder
+    }
+
+    /// The extents that are no redo extent.
+    pub(crate) fn extents(&self) -> &[Extent] {
+        let extents = &self.region().info().extents;
+        &extents[..extents.len() - usize::from(self.held.redo.is_some())]
+    }
+
+    /// What waits to be copied home.
+    pub(crate) fn redo(&self) -> Option<&Redo> {
+        self.held.redo.as_ref()
+    }
+
+    /// From here on its bytes in the file themselves are seen.
+    fn share(&self) {
+        if !self.held.is_shared.swap(true, Ordering::Relaxed) {
+            self.holders().share(self.holder(), &self.region().info().extents);
+        }
+    }
+
+    /// Copies bytes of an extent out, as they are by now.
+    fn load(&self, extent: usize, offset_bytes: u64, into: &mut [u8]) {
+        self.share();
+        self.region().load_bytes(extent, offset_bytes, into);
+        if let Some(redo) = self.redo() {
+            redo.put_over(extent, offset_bytes, into, |at, into| self.load_redo(at, into));
+        }
+    }
+
+    fn load_redo(&self, at_bytes: u64, into: &mut [u8]) {
+        self.region().load_bytes(self.region().info().extents.len() - 1, at_bytes, into);
+    }
+
+    /// First byte of an extent's bytes.
+    fn address_of(&self, extent: usize) -> *const u8 {
+        self.share();
+        match self.redo() {
+            Some(redo) if redo.touches(extent) => {
+                let merged = self.held.merged.get_or_init(|| {
+                    let number = 0..self.extents().len();
+                    number.map(|number| redo.touches(number).then(|| self.merge(number))).collect()
+                });
+                merged[extent].as_ref().expect("bytes wait for it").as_ptr().cast()
+            }
+            _ => self.region().address(extent).cast_const(),
+        }
+    }
+
+    /// All bytes of an extent; the view must be kept as long as the source.
+    pub(crate) fn source(&self, extent: usize) -> Source<'static> {
+        let len_bytes = self.extents()[extent].len_bytes;
+        // SAFETY: the extent is mapped, or put together, as long as the view lives, which the caller answers for.
+        unsafe { Source::from_raw(self.address_of(extent), len_bytes) }
+    }
+
+    /// The bytes that wait, as [`ObjectView::source`].
+    pub(crate) fn waiting(&self, range: &RedoRange) -> Source<'static> {
+        let redo = self.region().info().extents.len() - 1;
+        let from = self.region().address(redo).wrapping_add(range.at_bytes as usize);
+        // SAFETY: the range was checked to lie in the redo extent, which is mapped as long as the view lives.
+        unsafe { Source::from_raw(from, range.len_bytes) }
+    }
+
+    fn merge(&self, extent: usize) -> Lines {
+        let mut lines = vec![Line([0; 64]); (self.extents()[extent].len_bytes / 64) as usize].into_boxed_slice();
+        // SAFETY: lines are bytes without padding, and nobody else knows these.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), 64 * lines.len()) };
+        self.region().load_bytes(extent, 0, bytes);
+        let redo = self.redo().expect("it is asked for with one");
+        redo.put_over(extent, 0, bytes, |at, into| self.load_redo(at, into));
+        lines
     }
 
     /// The name that it was looked up by.
     pub fn name(&self) -> &str {
-        self.region.name()
+        self.region().name()
     }
 
     /// What it is.
     pub fn descriptor(&self) -> &Descriptor {
-        &self.descriptor
+        &self.held.descriptor
     }
 
     /// The catalogue generation in which it was committed.
     pub fn born(&self) -> u64 {
-        self.region.info().born
+        self.region().info().born
     }
 
     /// Its first byte, on files and devices at a multiple of 64; readable for the payload's length as long as the
     /// view lives. Without a payload the address is not to be read from.
     pub fn address(&self) -> *const u8 {
-        match self.region.info().extents.len() {
-            0 => std::ptr::without_provenance(64),
-            _ => self.region.address(0),
+        match self.extents() {
+            [] => std::ptr::without_provenance(64),
+            _ => self.address_of(0),
         }
     }
 
@@ -88,7 +218,7 @@ impl<M: Media> ObjectView<M> {
     /// # Errors
     /// `BadBlock`, `Truncated`, `Io`.
     pub fn guard(&self) -> Result<()> {
-        Ok(self.region.guard()?)
+        Ok(self.region().guard()?)
     }
 
     /// The tree and the buffers of a value.
@@ -97,20 +227,21 @@ impl<M: Media> ObjectView<M> {
     /// `Unreadable` when it is no value, or of a later version; `BadDescriptor`, `BadBlock`, `Truncated`, `Io`.
     pub fn value(&self) -> Result<Value<M>> {
         let name = || self.name().to_owned();
-        if self.descriptor.kind() != ObjectKind::Value {
+        if self.descriptor().kind() != ObjectKind::Value {
             return Err(Error::Unreadable { name: name(), reason: "it is one thing, and has no parts" });
         }
         let damaged = |what| Error::BadDescriptor { name: name(), what };
-        let info = self.region.info();
+        let (info, extents) = (self.region().info(), self.extents());
         let meta = format::decode_meta(&info.meta).map_err(|refused| refuse(self.name(), refused))?;
         let head = match meta.head {
             HeadPlace::Meta(at) => Cow::Borrowed(&info.meta[at..]),
-            HeadPlace::Extent => {
-                let fits = |extent: &&pmem::Extent| meta.head_bytes <= extent.len_bytes;
-                let extent = info.extents.first().filter(fits).ok_or_else(|| damaged("its head leaves its extent"))?;
-                self.region.set().guard(extent.offset, meta.head_bytes, Touch::Load)?;
+            HeadPlace::Extent(number) => {
+                let fits = |extent: &&Extent| meta.head_bytes <= extent.len_bytes;
+                let extent = extents.get(number).filter(fits).ok_or_else(|| damaged("its head leaves its extent"))?;
+                self.region().set().guard(extent.offset, meta.head_bytes, Touch::Load)?;
                 let mut head = vec![0; meta.head_bytes as usize];
-                self.region.load_bytes(0, 0, &mut head);
+                // No bytes of a head ever wait: each commit writes one of its own.
+                self.region().load_bytes(number, 0, &mut head);
                 Cow::Owned(head)
             }
         };
@@ -119,7 +250,7 @@ impl<M: Media> ObjectView<M> {
         }
         let (places, tree) = format::decode_head(&head).map_err(|refused| refuse(self.name(), refused))?;
         let is_inside = |place: &Place| {
-            let extent = info.extents.get(place.extent as usize);
+            let extent = extents.get(place.extent as usize);
             let end = place.offset_bytes.checked_add(place.len_bytes);
             place.len_bytes == 0 || extent.zip(end).is_some_and(|(extent, end)| end <= extent.len_bytes)
         };
@@ -128,7 +259,7 @@ impl<M: Media> ObjectView<M> {
         }
         let lengths: Vec<u64> = places.iter().map(|place| place.len_bytes).collect();
         tree.check(&lengths).map_err(damaged)?;
-        if lengths.iter().try_fold(0u64, |sum, len| sum.checked_add(*len)) != Some(self.descriptor.payload_bytes()) {
+        if lengths.iter().try_fold(0u64, |sum, len| sum.checked_add(*len)) != Some(self.descriptor().payload_bytes()) {
             return Err(damaged("its length is not that of its buffers"));
         }
         Ok(Value { view: self.clone(), tree, places })
@@ -139,12 +270,12 @@ impl<M: Media> ObjectView<M> {
     /// # Errors
     /// `ChecksumMismatch`; as [`ObjectView::guard`].
     pub fn verify(&self) -> Result<bool> {
-        if self.descriptor.kind() == ObjectKind::Value {
+        if self.descriptor().kind() == ObjectKind::Value {
             return self.value()?.verify();
         }
-        let Checksum::Crc32c(expected) = self.descriptor.checksum() else { return Ok(false) };
+        let Checksum::Crc32c(expected) = self.descriptor().checksum() else { return Ok(false) };
         self.guard()?;
-        let got = sum(self.descriptor.payload_bytes(), |at, into| self.region.load_bytes(0, at, into));
+        let got = sum(self.descriptor().payload_bytes(), |at, into| self.load(0, at, into));
         self.compare(got, expected)?;
         Ok(true)
     }
@@ -162,13 +293,13 @@ impl<M: Media> ObjectView<M> {
     /// # Errors
     /// `Unreadable` for a value, whose bytes lie in parts; as [`ObjectView::guard`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        if self.descriptor.kind() == ObjectKind::Value {
+        if self.descriptor().kind() == ObjectKind::Value {
             return Err(Error::Unreadable { name: self.name().to_owned(), reason: "its bytes lie in parts" });
         }
         self.guard()?;
-        let mut bytes = vec![0; self.descriptor.payload_bytes() as usize];
+        let mut bytes = vec![0; self.descriptor().payload_bytes() as usize];
         if !bytes.is_empty() {
-            self.region.load_bytes(0, 0, &mut bytes);
+            self.load(0, 0, &mut bytes);
         }
         Ok(bytes)
     }
@@ -178,15 +309,15 @@ impl<M: Media> ObjectView<M> {
     /// # Errors
     /// `NotAnArray`; `UnknownType` when the items are of another type; as [`ObjectView::guard`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if self.descriptor.kind() != ObjectKind::Array {
-            return Err(Error::NotAnArray { name: self.name().to_owned(), got: self.descriptor.kind() });
+        if self.descriptor().kind() != ObjectKind::Array {
+            return Err(Error::NotAnArray { name: self.name().to_owned(), got: self.descriptor().kind() });
         }
-        if *self.descriptor.dtype() != T::dtype() {
+        if *self.descriptor().dtype() != T::dtype() {
             let reason = "its items have the type that its description tells, and no other";
             return Err(Error::Unreadable { name: self.name().to_owned(), reason });
         }
         self.guard()?;
-        let items = self.descriptor.payload_bytes() as usize / size_of::<T>();
+        let items = self.descriptor().payload_bytes() as usize / size_of::<T>();
         if items == 0 {
             return Ok(Vec::new());
         }
@@ -201,13 +332,56 @@ impl ObjectView<Mapped> {
     ///
     /// # Errors
     /// `Unsupported` on device-DAX; `Io` when the process has too many mappings.
-    pub fn private(&self) -> Result<Option<PrivateMapping>> {
-        match self.region.info().extents[..] {
-            [extent] if self.descriptor.payload_bytes() > 0 => {
-                Ok(Some(self.region.set().private(extent, self.descriptor.payload_bytes())?))
+    pub fn private(&self) -> Result<Option<PrivateView>> {
+        match self.extents() {
+            [_] if self.descriptor().payload_bytes() > 0 => {
+                Ok(Some(self.private_of(0, self.descriptor().payload_bytes())?))
             }
             _ => Ok(None),
         }
+    }
+
+    fn private_of(&self, number: usize, len_bytes: u64) -> Result<PrivateView> {
+        let extent = self.extents()[number];
+        let mapping = self.region().set().private(extent, len_bytes)?;
+        for range in self.redo().iter().flat_map(|redo| &redo.ranges).filter(|range| range.extent as usize == number) {
+            let mut bytes = vec![0; range.len_bytes as usize];
+            self.load_redo(range.at_bytes, &mut bytes);
+            let end = mapping.len_bytes().min((range.offset_bytes + range.len_bytes) as usize);
+            let len = end.saturating_sub(range.offset_bytes as usize);
+            let to = mapping.address().wrapping_add(range.offset_bytes as usize);
+            // SAFETY: `len` bytes from there on lie in the mapping, which nobody else knows yet, and `bytes` has as many.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
+        }
+        let private = Private { extent, len_bytes, holder: self.holder() };
+        self.holders().add_private(mapping.address().addr(), private);
+        Ok(PrivateView { mapping, view: self.clone() })
+    }
+}
+
+/// A copy-on-write view of an object's bytes: stores to it stay in this process. When it is persisted again under its name,
+/// only what was stored to need be copied.
+pub struct PrivateView {
+    mapping: PrivateMapping,
+    view: ObjectView<Mapped>,
+}
+
+impl PrivateView {
+    /// First byte; readable and writable for [`PrivateView::len_bytes`], as long as the value lives.
+    pub fn address(&self) -> *mut u8 {
+        self.mapping.address()
+    }
+
+    /// Length of the view.
+    pub fn len_bytes(&self) -> usize {
+        self.mapping.len_bytes()
+    }
+}
+
+impl Drop for PrivateView {
+    fn drop(&mut self) {
+        // While the mapping is there still: nobody else can have its address.
+        self.view.holders().remove_private(self.mapping.address().addr());
     }
 }
 
@@ -222,6 +396,10 @@ impl<M: Media> Value<M> {
     /// Its tree. Every buffer that a node names is there and as long as the node says.
     pub fn tree(&self) -> &Node {
         &self.tree
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
     }
 
     /// How many buffers it has.
@@ -248,8 +426,8 @@ impl<M: Media> Value<M> {
         match place.len_bytes {
             0 => (std::ptr::without_provenance(64), 0),
             len_bytes => {
-                let start = self.view.region.address(place.extent as usize);
-                (start.wrapping_add(place.offset_bytes as usize).cast_const(), len_bytes)
+                let start = self.view.address_of(place.extent as usize);
+                (start.wrapping_add(place.offset_bytes as usize), len_bytes)
             }
         }
     }
@@ -266,7 +444,7 @@ impl<M: Media> Value<M> {
         let mut bytes = vec![0; place.len_bytes as usize];
         if !bytes.is_empty() {
             self.guard(place)?;
-            self.view.region.load_bytes(place.extent as usize, place.offset_bytes, &mut bytes);
+            self.view.load(place.extent as usize, place.offset_bytes, &mut bytes);
         }
         Ok(bytes)
     }
@@ -284,8 +462,11 @@ impl<M: Media> Value<M> {
     }
 
     fn guard(&self, place: &Place) -> Result<()> {
-        let start = self.view.region.info().extents[place.extent as usize].offset.plus(place.offset_bytes);
-        Ok(self.view.region.set().guard(start, place.len_bytes, Touch::Load)?)
+        if self.view.redo().is_some_and(|redo| redo.touches(place.extent as usize)) {
+            return self.view.guard();
+        }
+        let start = self.view.extents()[place.extent as usize].offset.plus(place.offset_bytes);
+        Ok(self.view.region().set().guard(start, place.len_bytes, Touch::Load)?)
     }
 
     fn verify(&self) -> Result<bool> {
@@ -295,7 +476,7 @@ impl<M: Media> Value<M> {
                 self.guard(place)?;
             }
             let load = |at, into: &mut [u8]| {
-                self.view.region.load_bytes(place.extent as usize, place.offset_bytes + at, into);
+                self.view.load(place.extent as usize, place.offset_bytes + at, into);
             };
             self.view.compare(sum(place.len_bytes, load), expected)?;
         }
@@ -312,13 +493,12 @@ impl Value<Mapped> {
     ///
     /// # Panics
     /// If no node names it.
-    pub fn private(&self, buffer: Buffer) -> Result<Option<PrivateMapping>> {
+    pub fn private(&self, buffer: Buffer) -> Result<Option<PrivateView>> {
         if self.shares_pages(buffer) {
             return Ok(None);
         }
         let place = &self.places[buffer.0 as usize];
-        let region = &self.view.region;
-        Ok(Some(region.set().private(region.info().extents[place.extent as usize], place.len_bytes)?))
+        Ok(Some(self.view.private_of(place.extent as usize, place.len_bytes)?))
     }
 }
 

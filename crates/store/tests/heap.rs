@@ -81,7 +81,7 @@ fn a_commit_is_whole_or_not_there() {
     transaction.put("a", Object::text("new")).remove("b").put("c", Object::text("new"));
     transaction.commit(&plain()).unwrap();
     assert_eq!(store.names().unwrap(), ["a", "c"]);
-    assert_eq!(store.transaction().commit(&plain()).unwrap(), store.pool().generation());
+    assert_eq!(store.transaction().commit(&plain()).unwrap().generation, store.pool().generation());
 }
 
 #[test]

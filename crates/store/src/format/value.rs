@@ -10,8 +10,8 @@ const VALUE_VERSION: u16 = 1;
 const TREE_VERSION: u16 = 1;
 /// Bytes of the meta data before the head.
 const META_BYTES: usize = 24;
-/// A head up to this length lies in the meta data, a longer one at the start of the first extent: the catalogue is read
-/// whole at each open.
+/// A head up to this length lies in the meta data, a longer one at the start of an extent: the catalogue is read whole at
+/// each open.
 const INLINE_BYTES: usize = 16 << 10;
 /// Bytes of a buffer's place.
 const PLACE_BYTES: usize = 24;
@@ -21,8 +21,8 @@ const PLACE_BYTES: usize = 24;
 pub(crate) enum HeadPlace {
     /// In the meta data, from this byte on.
     Meta(usize),
-    /// At the start of the first extent.
-    Extent,
+    /// At the start of the extent with this number.
+    Extent(usize),
 }
 
 /// What the meta data say of a value.
@@ -60,12 +60,13 @@ pub(crate) fn encode_head(tree: &[u8], places: &[Place]) -> Vec<u8> {
     out
 }
 
-/// The meta data of a value's region; the head itself follows where it lies there.
-pub(crate) fn encode_meta(head: &[u8], payload_bytes: u64) -> Vec<u8> {
+/// The meta data of a value's region; the head itself follows, or lies in the extent with this number.
+pub(crate) fn encode_meta(head: &[u8], payload_bytes: u64, extent: usize) -> Vec<u8> {
     let is_outside = lies_in_extent(head.len());
+    let place = if is_outside { extent as u16 + 1 } else { 0 };
     let mut out = Vec::with_capacity(META_BYTES + if is_outside { 0 } else { head.len() });
     out.extend(VALUE_VERSION.to_le_bytes());
-    out.extend(u16::from(is_outside).to_le_bytes());
+    out.extend(place.to_le_bytes());
     out.extend(crc32c::crc32c(head).to_le_bytes());
     out.extend(payload_bytes.to_le_bytes());
     out.extend((head.len() as u64).to_le_bytes());
@@ -88,9 +89,8 @@ pub(crate) fn decode_meta(meta: &[u8]) -> Result<ValueMeta, Refused> {
     let (payload_bytes, head_bytes) = (input.u64().ok_or(short)?, input.u64().ok_or(short)?);
     let head = match place {
         0 if input.0.len() as u64 == head_bytes => HeadPlace::Meta(META_BYTES),
-        1 if input.0.is_empty() => HeadPlace::Extent,
-        0 | 1 => return Err(Refused::Damaged("its length is wrong")),
-        _ => return Err(Refused::Unknown("its head lies where this version does not know")),
+        1.. if input.0.is_empty() => HeadPlace::Extent(usize::from(place) - 1),
+        _ => return Err(Refused::Damaged("its length is wrong")),
     };
     Ok(ValueMeta { head, head_bytes, head_crc, payload_bytes })
 }

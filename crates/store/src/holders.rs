@@ -1,0 +1,172 @@
+//! Who in this process sees an extent, so that nobody's bytes are written over.
+//!
+//! A commit that writes changed bytes back to where they belong must know that no view would see them change: neither
+//! those of other processes, which the pool knows, nor those of this one, which are counted here. The view whose private
+//! pages the changes come from sees its own pages there, whatever becomes of the file's.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pmem::Extent;
+
+/// All views that were given out and live.
+pub(crate) struct Holders {
+    /// A forked child may find the lock taken by a thread that it has not.
+    process_id: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    next: u64,
+    /// By the first byte of an extent, and by the holder.
+    extents: BTreeMap<u64, BTreeMap<Holder, Held>>,
+    /// Private mappings by their first address.
+    privates: BTreeMap<usize, Private>,
+}
+
+/// A view, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holder(u64);
+
+/// What a holder has of one extent.
+struct Held {
+    /// The catalogue generation in which its object was committed.
+    born: u64,
+    privates: usize,
+    is_shared: bool,
+}
+
+/// A private mapping of a whole extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Private {
+    pub(crate) extent: Extent,
+    pub(crate) len_bytes: u64,
+    pub(crate) holder: Holder,
+}
+
+impl Holders {
+    pub(crate) fn new() -> Holders {
+        Holders { process_id: std::process::id(), state: Mutex::default() }
+    }
+
+    /// As long as this is held nobody becomes a holder.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, but for a forked child: what it has inherited is pinned by locks.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        if std::process::id() == self.process_id {
+            change(&mut self.lock());
+        }
+    }
+
+    /// Forgets a holder.
+    pub(crate) fn release(&self, holder: Holder, extents: &[Extent]) {
+        self.change(|state| {
+            for start in extents.iter().map(start) {
+                let held = state.extents.get_mut(&start).expect("it was added");
+                held.remove(&holder);
+                if held.is_empty() {
+                    state.extents.remove(&start);
+                }
+            }
+        });
+    }
+
+    /// Notes that a holder sees the bytes of the file themselves.
+    pub(crate) fn share(&self, holder: Holder, extents: &[Extent]) {
+        self.change(|state| extents.iter().for_each(|extent| state.held(extent, holder).is_shared = true));
+    }
+
+    /// Notes a private mapping of the first bytes of an extent.
+    pub(crate) fn add_private(&self, address: usize, private: Private) {
+        self.change(|state| {
+            state.held(&private.extent, private.holder).privates += 1;
+            state.privates.insert(address, private);
+        });
+    }
+
+    /// Forgets a private mapping, which is still there.
+    pub(crate) fn remove_private(&self, address: usize) {
+        self.change(|state| {
+            if let Some(private) = state.privates.remove(&address) {
+                state.held(&private.extent, private.holder).privates -= 1;
+            }
+        });
+    }
+
+    /// The private mapping that has exactly these bytes.
+    pub(crate) fn private_at(&self, address: usize, len_bytes: u64) -> Option<Private> {
+        self.lock().privates.get(&address).copied().filter(|private| private.len_bytes == len_bytes)
+    }
+}
+
+impl State {
+    /// A new holder of an object's extents.
+    pub(crate) fn add(&mut self, born: u64, extents: &[Extent]) -> Holder {
+        self.next += 1;
+        let holder = Holder(self.next);
+        for start in extents.iter().map(start) {
+            let held = Held { born, privates: 0, is_shared: false };
+            self.extents.entry(start).or_default().insert(holder, held);
+        }
+        holder
+    }
+
+    /// Whether nobody sees the bytes of an extent that lie there now, as far as its object was committed before
+    /// `generation`: but for these holders, if they see them through one private mapping at most.
+    pub(crate) fn is_free(&self, extent: Extent, generation: u64, but: &[Holder]) -> bool {
+        let Some(held) = self.extents.get(&start(&extent)) else { return true };
+        held.iter()
+            .filter(|(_, held)| held.born < generation)
+            .all(|(holder, held)| but.contains(holder) && held.privates <= 1 && !held.is_shared)
+    }
+
+    fn held(&mut self, extent: &Extent, holder: Holder) -> &mut Held {
+        let held = self.extents.get_mut(&start(extent)).and_then(|held| held.get_mut(&holder));
+        held.expect("a holder lives longer than what it gave out")
+    }
+}
+
+fn start(extent: &Extent) -> u64 {
+    extent.offset.to_word()
+}
+
+#[cfg(test)]
+mod tests {
+    use pmem::Offset;
+
+    use super::*;
+
+    #[test]
+    fn an_extent_is_free_for_the_one_private_view_that_is_there() {
+        let extent = Extent { offset: Offset::new(0, 1 << 21), len_bytes: 4096 };
+        let holders = Holders::new();
+        let free = |but: &[Holder]| holders.lock().is_free(extent, 5, but);
+        assert!(free(&[]));
+        let one = holders.lock().add(4, &[extent]);
+        assert!(free(&[one]) && !free(&[]), "what it will show nobody else knows");
+        let private = Private { extent, len_bytes: 4096, holder: one };
+        holders.add_private(0x1000, private);
+        assert!(free(&[one]) && !free(&[]));
+        assert_eq!(holders.private_at(0x1000, 4096), Some(private));
+        assert_eq!(holders.private_at(0x1000, 64), None, "a part of it");
+        let later = holders.lock().add(5, &[extent]);
+        assert!(free(&[one]), "it knows what was changed");
+        let two = holders.lock().add(3, &[extent]);
+        assert!(!free(&[one]));
+        holders.release(two, &[extent]);
+        holders.add_private(0x9000, Private { len_bytes: 64, ..private });
+        assert!(!free(&[one]), "two mappings");
+        holders.remove_private(0x9000);
+        assert!(free(&[one]));
+        holders.share(one, &[extent]);
+        assert!(!free(&[one]));
+        holders.remove_private(0x1000);
+        holders.release(one, &[extent]);
+        holders.release(later, &[extent]);
+        assert!(holders.lock().extents.is_empty() && holders.lock().privates.is_empty());
+    }
+}

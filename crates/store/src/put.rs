@@ -1,0 +1,427 @@
+//! One object on its way into the catalogue: where its bytes go, and which of them are there already.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use pmem::{
+    Extent, MAX_EXTENTS, MAX_META_BYTES, Media, Offset, PageScan, Pending, PoolSet, RegionSpec, Reservation,
+    changed_pages, check_name,
+};
+
+use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
+use crate::error::{Error, Result};
+use crate::format;
+use crate::holders::Holder;
+use crate::redo::{Redo, RedoRange};
+use crate::source::{Object, Source};
+use crate::store::Store;
+use crate::transaction::{Checksums, Way, Written};
+use crate::value::{Buffer, Place};
+use crate::view::{ObjectView, sum};
+
+/// A buffer from this length on has an extent of its own, which huge pages can map and a later commit can keep; smaller ones
+/// share one.
+pub(crate) const OWN_EXTENT_FROM_BYTES: u64 = 1 << 20;
+/// Buffers that share an extent start at multiples of this, as extents do.
+const BUFFER_ALIGN: u64 = 64;
+
+/// An object with the space that it will take.
+///
+/// Its extents are: those it keeps; the one that small buffers share, with a head that lies in an extent before them; one
+/// for each large buffer; and a redo extent.
+pub(crate) struct Put<'a, M: Media> {
+    name: String,
+    descriptor: Descriptor,
+    /// Of a value, encoded.
+    tree: Option<Vec<u8>>,
+    /// Where each of its buffers goes.
+    places: Vec<Place>,
+    kept: Vec<Extent>,
+    spaces: Vec<Reservation>,
+    /// The number of the new extent in which a head lies.
+    head_in: usize,
+    /// Whole buffers, and where they go.
+    whole: Vec<(Source<'a>, Offset)>,
+    /// What is written over them when they are there.
+    over: Vec<(Source<'a>, Offset)>,
+    /// What goes into the redo extent, and where it belongs.
+    changes: Vec<(Source<'a>, RedoRange)>,
+    /// Who may see the home of changes when they are copied there.
+    holders: Vec<Holder>,
+    scan: Option<PageScan>,
+    /// The old object, which is read from.
+    _old: Option<ObjectView<M>>,
+}
+
+/// New bytes for some of an object.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    pub(crate) buffer: Buffer,
+    pub(crate) offset_bytes: u64,
+    pub(crate) source: Source<'a>,
+}
+
+/// A buffer whose bytes are, but for some, in an extent of the object that it replaces.
+struct Known {
+    extent: Extent,
+    holder: Holder,
+    changed: Vec<Range<u64>>,
+}
+
+impl<'a, M: Media> Put<'a, M> {
+    /// What the catalogue would refuse is refused before anything is copied.
+    pub(crate) fn new(store: &Store<M>, name: String, object: Object<'a>) -> Result<Self> {
+        check_name(&name)?;
+        let sources = object.sources();
+        let (known, scan) = find_known(store, &name, &object)?;
+        let tree = object.tree().map(format::encode_tree);
+        let head_bytes = head_in_extent(tree.as_deref(), sources.len());
+        let kept: Vec<Extent> = known.iter().flatten().map(|known| known.extent).collect();
+        let (places, new_bytes) = lay_out(sources, &known, head_bytes);
+        let mut changes = Vec::new();
+        for ((source, place), known) in sources.iter().zip(&places).zip(&known) {
+            let changed = known.iter().flat_map(|known| &known.changed);
+            changes.extend(changed.map(|range| (source.part(range.clone()), range_of(place, range.clone()))));
+        }
+        let holders = known.iter().flatten().filter(|known| !known.changed.is_empty()).map(|known| known.holder);
+        let holders = holders.collect();
+        let spaces =
+            reserve(store, tree.is_none().then_some(object.descriptor()), kept.len(), new_bytes, &mut changes)?;
+        let is_new = |place: &Place| place.len_bytes > 0 && place.extent as usize >= kept.len();
+        let to = |place: &Place| spaces[place.extent as usize - kept.len()].extent().offset.plus(place.offset_bytes);
+        let whole = sources.iter().zip(&places).filter(|(_, place)| is_new(place));
+        let whole = whole.map(|(source, place)| (*source, to(place))).collect();
+        let descriptor = object.into_descriptor();
+        let over = Vec::new();
+        let (head_in, _old) = (0, None);
+        Ok(Put { name, descriptor, tree, places, kept, spaces, head_in, whole, over, changes, holders, scan, _old })
+    }
+
+    /// The object of a name, with new bytes for some of it.
+    pub(crate) fn changed(store: &Store<M>, name: String, changes: Vec<Change<'a>>) -> Result<Self> {
+        store.settle(&name)?;
+        let old = store.get(&name)?;
+        let descriptor = old.descriptor().clone();
+        let (mut places, tree) = match old.descriptor().kind() {
+            ObjectKind::Value => {
+                let value = old.value()?;
+                (value.places().to_vec(), Some(format::encode_tree(value.tree())))
+            }
+            _ => (vec![Place { extent: 0, crc: None, offset_bytes: 0, len_bytes: descriptor.payload_bytes() }], None),
+        };
+        let used = renumber(&mut places);
+        let extents: Vec<Extent> = used.iter().map(|number| old.extents()[*number]).collect();
+        let mut changes = changes.iter().map(|change| home(&places, change)).collect::<Result<Vec<_>>>()?;
+        changes.retain(|(_, range)| range.len_bytes > 0);
+        let changed_bytes = changes.iter().map(|(_, range)| range.len_bytes).sum();
+        // The head says what the checksums are now, so it is written anew.
+        let head_bytes = head_in_extent(tree.as_deref(), places.len());
+        let head = (head_bytes > 0).then_some(head_bytes);
+        let is_kept = is_little(changed_bytes, descriptor.payload_bytes())
+            && old.redo().is_none()
+            && !descriptor.flags().contains(Flags::IN_PLACE)
+            && store.is_seen_by_nobody(&extents, &[old.holder()])?;
+        let plain = tree.is_none().then_some(&descriptor);
+        let mut put = Put {
+            name,
+            descriptor: old.descriptor().clone(),
+            kept: Vec::new(),
+            spaces: Vec::new(),
+            head_in: 0,
+            whole: Vec::new(),
+            over: Vec::new(),
+            changes: Vec::new(),
+            holders: Vec::new(),
+            scan: None,
+            _old: None,
+            places,
+            tree: None,
+        };
+        if is_kept {
+            put.spaces = reserve(store, plain, extents.len(), head.into_iter().collect(), &mut changes)?;
+            (put.kept, put.changes) = (extents, changes);
+        } else {
+            old.guard()?;
+            let new_bytes = extents.iter().map(|extent| extent.len_bytes).chain(head).collect();
+            put.spaces = reserve(store, plain, 0, new_bytes, &mut [])?;
+            put.head_in = extents.len();
+            let to = |number: usize| put.spaces[number].extent().offset;
+            put.whole = used.iter().enumerate().map(|(new, number)| (old.source(*number), to(new))).collect();
+            let over = |(source, range): &(Source<'a>, RedoRange)| {
+                (*source, to(range.extent as usize).plus(range.offset_bytes))
+            };
+            put.over = changes.iter().map(over).collect();
+        }
+        Ok(Put { tree, _old: Some(old), ..put })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is written.
+    pub(crate) fn written(&self) -> Written {
+        let way = if self.kept.is_empty() { Way::Whole } else { Way::Changed(self.scan) };
+        Written { name: self.name.clone(), way, copied_bytes: self.copied_bytes() }
+    }
+
+    /// Who may see its changes copied home; none when it has none.
+    pub(crate) fn redone_under(&self) -> Option<Vec<Holder>> {
+        (!self.changes.is_empty()).then(|| self.holders.clone())
+    }
+
+    /// Whether [`Put::finish`] writes to extents.
+    pub(crate) fn has_heads(&self) -> bool {
+        !self.changes.is_empty() || head_in_extent(self.tree.as_deref(), self.places.len()) > 0
+    }
+
+    /// The extents that are written to.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.spaces.iter().map(Reservation::extent)
+    }
+
+    /// What is copied, and where to.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (Source<'a>, Offset)> + '_ {
+        let redo = self.spaces.last().map(|space| space.extent().offset);
+        let changes = self
+            .changes
+            .iter()
+            .map(move |(source, range)| (*source, redo.expect("changes have a redo extent").plus(range.at_bytes)));
+        self.whole.iter().copied().chain(changes)
+    }
+
+    /// What is copied when that is done.
+    pub(crate) fn copies_over(&self) -> &[(Source<'a>, Offset)] {
+        &self.over
+    }
+
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        self.copies().chain(self.over.iter().copied()).map(|(source, _)| source.len_bytes()).sum()
+    }
+
+    /// Sums what arrived, and writes the heads that lie in extents; they are durable after the next fence.
+    pub(crate) fn finish(
+        mut self,
+        set: &PoolSet<M>,
+        checksums: Checksums,
+        pending: &mut Pending,
+    ) -> (String, RegionSpec) {
+        let redo = Redo { ranges: self.changes.iter().map(|(_, range)| *range).collect() };
+        for number in 0..self.places.len() {
+            self.places[number].crc = match checksums {
+                Checksums::Off => None,
+                Checksums::Crc32c => Some(self.stored_sum(set, &redo, &self.places[number])),
+            };
+        }
+        if let Some(space) = self.spaces.last().filter(|_| !redo.ranges.is_empty()) {
+            set.nt_copy(pending, space.extent().offset, &format::encode_redo(&redo.ranges));
+        }
+        let meta = match &self.tree {
+            Some(tree) => {
+                let head = format::encode_head(tree, &self.places);
+                if format::lies_in_extent(head.len()) {
+                    set.nt_copy(pending, self.spaces[self.head_in].extent().offset, &head);
+                }
+                format::encode_meta(&head, self.descriptor.payload_bytes(), self.kept.len() + self.head_in)
+            }
+            None => {
+                self.descriptor.checksum = self.places[0].crc.map_or(Checksum::None, Checksum::Crc32c);
+                format::encode(&self.descriptor)
+            }
+        };
+        let mut flags = self.descriptor.flags().without(Flags::REDO);
+        if !redo.ranges.is_empty() {
+            flags = flags.with(Flags::REDO);
+        }
+        let kind = self.descriptor.kind() as u32;
+        (self.name, RegionSpec { kind, flags: flags.0, meta, keep: self.kept, add: self.spaces })
+    }
+
+    /// The checksum of what arrived, which is what a reader will see even if the source changed meanwhile.
+    fn stored_sum(&self, set: &PoolSet<M>, redo: &Redo, place: &Place) -> u32 {
+        if place.len_bytes == 0 {
+            return sum(0, |_, _| ());
+        }
+        let number = place.extent as usize;
+        let extent = match number.checked_sub(self.kept.len()) {
+            None => self.kept[number],
+            Some(new) => self.spaces[new].extent(),
+        };
+        sum(place.len_bytes, |at, into| {
+            let at = place.offset_bytes + at;
+            set.load_bytes(extent.offset.plus(at), into);
+            let load = |at, into: &mut [u8]| {
+                let space = self.spaces.last().expect("changes have a redo extent");
+                set.load_bytes(space.extent().offset.plus(at), into);
+            };
+            redo.put_over(number, at, into, load);
+        })
+    }
+}
+
+/// How long the head of a value is that lies in an extent; 0 when it does not.
+fn head_in_extent(tree: Option<&[u8]>, buffers: usize) -> u64 {
+    let head_bytes = tree.map_or(0, |tree| format::head_bytes(tree, buffers));
+    if format::lies_in_extent(head_bytes) { head_bytes as u64 } else { 0 }
+}
+
+/// Changes are written twice, so a whole new extent costs less when they are most of it.
+fn is_little(changed_bytes: u64, of_bytes: u64) -> bool {
+    changed_bytes <= of_bytes / 2
+}
+
+/// Numbers the extents that places use from 0 on; the numbers that they had.
+fn renumber(places: &mut [Place]) -> Vec<usize> {
+    let used = places.iter().filter(|place| place.len_bytes > 0).map(|place| place.extent as usize);
+    let used: Vec<usize> = used.collect::<BTreeSet<_>>().into_iter().collect();
+    for place in places {
+        place.extent = used.binary_search(&(place.extent as usize)).unwrap_or(0) as u32;
+    }
+    used
+}
+
+/// Where the bytes of a change belong.
+fn home<'a>(places: &[Place], change: &Change<'a>) -> Result<(Source<'a>, RedoRange)> {
+    let place = places.get(change.buffer.0 as usize);
+    let range = change.offset_bytes..change.offset_bytes.saturating_add(change.source.len_bytes());
+    match place.filter(|place| range.end <= place.len_bytes) {
+        Some(place) => Ok((change.source, range_of(place, range))),
+        None => {
+            let expected_bytes = place.map_or(0, |place| place.len_bytes);
+            Err(Error::LengthMismatch { got_bytes: range.end, expected_bytes })
+        }
+    }
+}
+
+/// Where some bytes of a buffer belong.
+fn range_of(place: &Place, range: Range<u64>) -> RedoRange {
+    let (offset_bytes, len_bytes) = (place.offset_bytes + range.start, range.end - range.start);
+    RedoRange { extent: place.extent, offset_bytes, len_bytes, at_bytes: 0 }
+}
+
+/// Reserves new extents, and a redo extent when something changed; a plain object's description is given.
+fn reserve<M: Media>(
+    store: &Store<M>,
+    plain: Option<&Descriptor>,
+    kept: usize,
+    mut new_bytes: Vec<u64>,
+    changes: &mut [(Source<'_>, RedoRange)],
+) -> Result<Vec<Reservation>> {
+    if !changes.is_empty() {
+        let mut ranges: Vec<RedoRange> = changes.iter().map(|(_, range)| *range).collect();
+        new_bytes.push(Redo::lay_out(&mut ranges));
+        changes.iter_mut().zip(ranges).for_each(|((_, range), laid_out)| *range = laid_out);
+    }
+    let description_bytes = plain.map_or(0, |descriptor| format::encode(descriptor).len());
+    refuse_more("the description of an object", description_bytes, MAX_META_BYTES)?;
+    refuse_more("the large parts of an object", kept + new_bytes.len(), MAX_EXTENTS)?;
+    Ok(new_bytes.into_iter().map(|len_bytes| store.pool().reserve(len_bytes)).collect::<Result<_, _>>()?)
+}
+
+fn refuse_more(what: &'static str, got: usize, limit: usize) -> Result<()> {
+    if got > limit {
+        return Err(pmem::Error::TooLarge { what, got_bytes: got as u64, limit_bytes: limit as u64 }.into());
+    }
+    Ok(())
+}
+
+/// Deals buffers to extents: the places, and the lengths of the new extents. What is small, and a head that lies in an
+/// extent, shares the first.
+fn lay_out(sources: &[Source<'_>], known: &[Option<Known>], head_bytes: u64) -> (Vec<Place>, Vec<u64>) {
+    let kept = known.iter().flatten().count() as u32;
+    let is_small = |len_bytes: u64| len_bytes < OWN_EXTENT_FROM_BYTES;
+    let mut shared_bytes = head_bytes;
+    let is_shared = |(source, known): (&Source<'_>, &Option<Known>)| {
+        known.is_none() && source.len_bytes() > 0 && is_small(source.len_bytes())
+    };
+    let shares = head_bytes > 0 || sources.iter().zip(known).any(is_shared);
+    let mut extents = if shares { vec![0] } else { Vec::new() };
+    let mut next_kept = 0;
+    let places = sources.iter().zip(known).map(|(source, known)| {
+        let len_bytes = source.len_bytes();
+        let (extent, offset_bytes) = match len_bytes {
+            _ if known.is_some() => {
+                next_kept += 1;
+                (next_kept - 1, 0)
+            }
+            0 => (0, 0),
+            _ if is_small(len_bytes) => {
+                let at = shared_bytes.next_multiple_of(BUFFER_ALIGN);
+                shared_bytes = at + len_bytes;
+                (kept, at)
+            }
+            _ => {
+                extents.push(len_bytes);
+                (kept + extents.len() as u32 - 1, 0)
+            }
+        };
+        Place { extent, crc: None, offset_bytes, len_bytes }
+    });
+    let places = places.collect();
+    if shares {
+        extents[0] = shared_bytes;
+    }
+    (places, extents)
+}
+
+/// Which sources are private views of extents that the object of this name has now, and what was changed in them.
+fn find_known<M: Media>(
+    store: &Store<M>,
+    name: &str,
+    object: &Object<'_>,
+) -> Result<(Vec<Option<Known>>, Option<PageScan>)> {
+    let sources = object.sources();
+    let privates: Vec<_> = sources.iter().map(|source| store.private_view_of(source)).collect();
+    let mut known: Vec<Option<Known>> = sources.iter().map(|_| None).collect();
+    let mut scan = None;
+    if privates.iter().all(Option::is_none) || object.descriptor().flags().contains(Flags::IN_PLACE) {
+        return Ok((known, scan));
+    }
+    store.settle(name)?;
+    let Ok(region) = store.pool().region(name) else { return Ok((known, scan)) };
+    let mut left = region.info().extents.clone();
+    if region.info().flags & (Flags::REDO.0 | Flags::IN_PLACE.0) != 0 {
+        return Ok((known, scan));
+    }
+    for ((source, private), known) in sources.iter().zip(privates).zip(&mut known) {
+        // Each extent once: two buffers never share one that is kept.
+        let Some((private, at)) = private
+            .and_then(|private| left.iter().position(|extent| *extent == private.extent).map(|at| (private, at)))
+        else {
+            continue;
+        };
+        // Without an answer of the kernel all of it is copied, as anything else is.
+        let Ok((pages, by)) = changed_pages(source.address(), source.len_bytes()) else { continue };
+        let changed = differing(store.pool().set(), source, private.extent, &pages);
+        let changed_bytes: u64 = changed.iter().map(|range| range.end - range.start).sum();
+        let may_change = || store.is_seen_by_nobody(&[private.extent], &[private.holder]);
+        if changed.is_empty() || is_little(changed_bytes, source.len_bytes()) && may_change()? {
+            scan = Some(by);
+            *known = Some(Known { extent: left.remove(at), holder: private.holder, changed });
+        }
+    }
+    Ok((known, scan))
+}
+
+/// The pages that differ from what lies in the pool: a page that was stored to may have got what it had.
+fn differing<M: Media>(set: &PoolSet<M>, source: &Source<'_>, extent: Extent, pages: &[Range<u64>]) -> Vec<Range<u64>> {
+    const PAGE: u64 = 4096;
+    let mut differing: Vec<Range<u64>> = Vec::new();
+    let (mut ours, mut theirs) = ([0; PAGE as usize], [0; PAGE as usize]);
+    for range in pages {
+        let mut at = range.start;
+        while at < range.end {
+            let end = (at + PAGE).min(range.end);
+            let (ours, theirs) = (&mut ours[..(end - at) as usize], &mut theirs[..(end - at) as usize]);
+            source.load(at, ours);
+            set.load_bytes(extent.offset.plus(at), theirs);
+            match differing.last_mut() {
+                _ if ours == theirs => {}
+                Some(last) if last.end == at => last.end = end,
+                _ => differing.push(at..end),
+            }
+            at = end;
+        }
+    }
+    differing
+}

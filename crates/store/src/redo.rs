@@ -1,0 +1,120 @@
+//! Bytes of an object that wait to be copied to where they belong.
+//!
+//! Who changes a little of a large object need not write all of it. What changed goes into an extent of its own, the redo
+//! extent, which the catalogue adds to the object in one atomic step. From then on the object's bytes are those of its other
+//! extents with these over them, so it does not matter how much of them has been copied home, and copying may begin again
+//! after a crash. When all is home and durable a second step takes the redo extent away.
+//!
+//! ```text
+//! committed -> [E]           redo extent filled, fenced
+//! changed   -> [E, redo]     the commit: acknowledged. Readers put redo over E
+//!              [E', redo]    copied home when nobody sees E alone, fenced
+//! committed -> [E']
+//! ```
+//!
+//! # Invariants
+//! 1. Where a redo extent is, the bytes that it has are believed, and not those at their home.
+//! 2. Bytes are copied home when no view of an earlier generation sees their home: in no other process, and in this one
+//!    none but the view whose private pages they are.
+
+use pmem::{Media, Region, Touch};
+
+use crate::error::Result;
+use crate::format::{self, Refused};
+
+/// What waits, in the order in which it lies in the redo extent, which is an object's last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Redo {
+    pub(crate) ranges: Vec<RedoRange>,
+}
+
+/// Some bytes that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RedoRange {
+    /// The number of the extent that they belong to.
+    pub(crate) extent: u32,
+    /// Where in it.
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    /// Where they wait in the redo extent.
+    pub(crate) at_bytes: u64,
+}
+
+impl Redo {
+    /// Reads the head of a region's redo extent.
+    pub(crate) fn read<M: Media>(region: &Region<M>) -> Result<Result<Redo, Refused>> {
+        let damaged = Refused::Damaged("what waits to be copied home is missing");
+        let lengths: Vec<u64> = region.info().extents.iter().map(|extent| extent.len_bytes).collect();
+        let Some(last) = region.info().extents.last() else { return Ok(Err(damaged)) };
+        region.set().guard(last.offset, last.len_bytes, Touch::Load)?;
+        let mut start = [0; 8];
+        region.load_bytes(lengths.len() - 1, 0, &mut start);
+        let head_bytes = format::redo_head_bytes(start);
+        if head_bytes > last.len_bytes {
+            return Ok(Err(damaged));
+        }
+        let mut head = vec![0; head_bytes as usize];
+        region.load_bytes(lengths.len() - 1, 0, &mut head);
+        Ok(format::decode_redo(&head, &lengths))
+    }
+
+    /// Lays ranges one after the other into a redo extent; how long it must be.
+    pub(crate) fn lay_out(ranges: &mut [RedoRange]) -> u64 {
+        let mut at_bytes = format::redo_data_at(ranges.len());
+        for range in ranges {
+            range.at_bytes = at_bytes;
+            at_bytes = format::redo_data_after(at_bytes, range.len_bytes);
+        }
+        at_bytes
+    }
+
+    /// Whether bytes of this extent wait.
+    pub(crate) fn touches(&self, extent: usize) -> bool {
+        self.ranges.iter().any(|range| range.extent as usize == extent)
+    }
+
+    /// Puts what waits over bytes that were loaded from an extent; `load` loads from the redo extent.
+    pub(crate) fn put_over(&self, extent: usize, offset_bytes: u64, into: &mut [u8], load: impl Fn(u64, &mut [u8])) {
+        let end_bytes = offset_bytes + into.len() as u64;
+        for range in self.ranges.iter().filter(|range| range.extent as usize == extent) {
+            let start = range.offset_bytes.max(offset_bytes);
+            let end = (range.offset_bytes + range.len_bytes).min(end_bytes);
+            if start < end {
+                let at_bytes = range.at_bytes + (start - range.offset_bytes);
+                load(at_bytes, &mut into[(start - offset_bytes) as usize..(end - offset_bytes) as usize]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_lies_over_what_was_loaded_however_it_is_cut() {
+        let range = |offset_bytes, len_bytes| RedoRange { extent: 1, offset_bytes, len_bytes, at_bytes: 0 };
+        let mut ranges = vec![range(10, 5), range(30, 100)];
+        let redo_bytes = Redo::lay_out(&mut ranges);
+        let redo = Redo { ranges };
+        assert_eq!(redo.ranges.iter().map(|range| range.at_bytes).collect::<Vec<_>>(), [64, 128]);
+        assert_eq!(redo_bytes, 256);
+        let whole: Vec<u8> =
+            (0..200u8).map(|at| if (10..15).contains(&at) || (30..130).contains(&at) { at } else { 0 }).collect();
+        // The redo extent has at each place the number of the byte's home.
+        let load = |at: u64, into: &mut [u8]| {
+            let home = if at < 128 { at - 64 + 10 } else { at - 128 + 30 };
+            (home as u8..).zip(into).for_each(|(value, byte)| *byte = value);
+        };
+        for start in 0..200 {
+            for end in start..200 {
+                let mut bytes = vec![0; end - start];
+                redo.put_over(1, start as u64, &mut bytes, load);
+                assert_eq!(bytes, whole[start..end], "{start}..{end}");
+            }
+        }
+        let mut other = [0; 200];
+        redo.put_over(0, 0, &mut other, load);
+        assert_eq!(other, [0; 200], "another extent");
+    }
+}

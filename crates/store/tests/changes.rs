@@ -1,0 +1,306 @@
+//! Objects of which a little is written: what is copied, who sees what, and when bytes go home.
+#![allow(unsafe_code)] // writes through private views
+
+use pmem::{Heap, MIN_FILE_BYTES, Mapped, PartOptions};
+use remanent_store::{
+    Array, Buffer, Checksums, Committed, DType, Error, Node, Object, ObjectView, OpenMode, Order, PersistOptions,
+    PrivateView, Store, Way,
+};
+
+const LEN: usize = 40_000;
+
+fn numbers(first: u32) -> Vec<u32> {
+    (first..first + LEN as u32).collect()
+}
+
+fn summed() -> PersistOptions<'static> {
+    PersistOptions { checksums: Checksums::Crc32c, ..PersistOptions::default() }
+}
+
+fn heap() -> Store<Heap> {
+    Store::create(Heap::new(), "/p".as_ref(), &PartOptions::single(4 * MIN_FILE_BYTES)).unwrap()
+}
+
+fn change(store: &Store<impl pmem::Media>, name: &str, at: usize, values: &[u32]) -> Committed {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut transaction = store.transaction();
+    transaction.change(name, Buffer(0), at as u64 * 4, bytes[..].into());
+    transaction.commit(&summed()).unwrap()
+}
+
+fn changed(at: usize, values: &[u32]) -> Vec<u32> {
+    let mut all = numbers(1);
+    all[at..at + values.len()].copy_from_slice(values);
+    all
+}
+
+fn is_partial(committed: &Committed) -> bool {
+    matches!(committed.written[0].way, Way::Changed(_))
+}
+
+fn redo_waits<M: pmem::Media>(store: &Store<M>, name: &str) -> bool {
+    store.pool().region(name).unwrap().info().extents.len() > 1
+}
+
+fn persist<M: pmem::Media>(store: &Store<M>, name: &str, values: &[u32]) -> Committed {
+    store.persist(&[(name, Object::array(values, &[values.len() as u64]).unwrap())], &summed()).unwrap()
+}
+
+#[test]
+fn a_change_writes_what_changed_and_where_it_was() {
+    let store = heap();
+    persist(&store, "a", &numbers(1));
+    let extents = store.pool().region("a").unwrap().info().extents.clone();
+    let committed = change(&store, "a", 300, &[7, 8, 9]);
+    assert!(is_partial(&committed), "{committed:?}");
+    assert_eq!(committed.written[0].copied_bytes, 12);
+    assert_eq!(store.pool().region("a").unwrap().info().extents, extents, "it is home again");
+    let view = store.get("a").unwrap();
+    assert_eq!(view.to_vec::<u32>().unwrap(), changed(300, &[7, 8, 9]));
+    assert!(view.verify().unwrap());
+    drop(view);
+    store.gc().unwrap();
+    assert_eq!(store.info().retired_bytes, 0, "nothing is left of the redo extent");
+}
+
+#[test]
+fn a_view_of_what_was_keeps_it_and_costs_a_copy() {
+    let store = heap();
+    persist(&store, "a", &numbers(1));
+    let view = store.get("a").unwrap();
+    assert!(!is_partial(&change(&store, "a", 0, &[5])));
+    assert_eq!(view.to_vec::<u32>().unwrap(), numbers(1));
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), changed(0, &[5]));
+    assert!(is_partial(&change(&store, "a", 1, &[6])), "that view has the old extent");
+}
+
+#[test]
+fn changes_that_are_most_of_it_make_a_whole_new_object() {
+    let store = heap();
+    persist(&store, "a", &numbers(1));
+    let half = vec![3; LEN / 2 + 1];
+    assert!(!is_partial(&change(&store, "a", 0, &half)));
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), changed(0, &half));
+    assert!(is_partial(&change(&store, "a", 0, &half[2..])));
+}
+
+#[test]
+fn changes_of_what_is_not_there_are_refused() {
+    let store = heap();
+    persist(&store, "a", &numbers(1));
+    for (buffer, at) in [(0, 4 * LEN as u64 - 3), (0, u64::MAX), (1, 0)] {
+        let mut transaction = store.transaction();
+        transaction.change("a", Buffer(buffer), at, [0u8; 4][..].into());
+        let error = transaction.commit(&summed()).unwrap_err();
+        assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+    }
+    let mut transaction = store.transaction();
+    transaction.change("b", Buffer(0), 0, [0u8; 4][..].into());
+    assert!(transaction.commit(&summed()).is_err());
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), numbers(1));
+    assert!(store.info().generation == store.get("a").unwrap().born());
+}
+
+/// A reader in another process may come between the commit and the copying: here it is there before, so a whole object is
+/// written; what it has stays.
+#[test]
+fn a_reader_elsewhere_keeps_what_it_has() {
+    let media = Heap::new();
+    let options = PartOptions::single(4 * MIN_FILE_BYTES);
+    let store = Store::create(media.clone(), "/p".as_ref(), &options).unwrap();
+    persist(&store, "a", &numbers(1));
+    let reader = Store::open(media.clone(), "/p".as_ref(), OpenMode::Reader).unwrap();
+    assert!(!is_partial(&change(&store, "a", 5, &[1])));
+    assert_eq!(reader.get("a").unwrap().to_vec::<u32>().unwrap(), numbers(1));
+    drop(reader);
+    assert!(is_partial(&change(&store, "a", 6, &[2])));
+}
+
+fn mapped() -> (tempfile::TempDir, Store<Mapped>) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = Store::create(Mapped::new(), &dir.path().join("p"), &PartOptions::single(64 << 20)).unwrap();
+    (dir, store)
+}
+
+/// A copy of what the view shows.
+fn items(view: &PrivateView) -> Vec<u32> {
+    // SAFETY: the view is readable for its length and aligned, and nobody stores to it meanwhile.
+    unsafe { std::slice::from_raw_parts(view.address().cast(), view.len_bytes() / 4) }.to_vec()
+}
+
+/// The view itself, to be persisted.
+fn memory(view: &PrivateView) -> &[u32] {
+    // SAFETY: as above; the tests store to a view between the uses of this.
+    unsafe { std::slice::from_raw_parts(view.address().cast(), view.len_bytes() / 4) }
+}
+
+fn set(view: &PrivateView, at: usize, value: u32) {
+    assert!(at < view.len_bytes() / 4);
+    // SAFETY: the item lies in the view, and nobody else looks.
+    unsafe { view.address().cast::<u32>().add(at).write_volatile(value) };
+}
+
+fn private(store: &Store<Mapped>, name: &str) -> (ObjectView<Mapped>, PrivateView) {
+    let view = store.get(name).unwrap();
+    let private = view.private().unwrap().unwrap();
+    (view, private)
+}
+
+#[test]
+fn a_private_view_that_is_persisted_again_writes_its_changed_pages() {
+    let (_dir, store) = mapped();
+    persist(&store, "a", &numbers(1));
+    let (_view, private) = private(&store, "a");
+    assert_eq!(items(&private), numbers(1));
+    let unchanged = persist(&store, "a", memory(&private));
+    assert!(is_partial(&unchanged) && unchanged.written[0].copied_bytes == 0, "{unchanged:?}");
+    set(&private, 5000, 77);
+    set(&private, 20_000, 20_001);
+    let committed = persist(&store, "a", memory(&private));
+    assert!(matches!(committed.written[0].way, Way::Changed(Some(_))), "{committed:?}");
+    assert_eq!(committed.written[0].copied_bytes, 4096, "of two pages one has what it had");
+    assert!(!redo_waits(&store, "a"));
+    set(&private, 5001, 78);
+    let committed = persist(&store, "a", memory(&private));
+    assert_eq!(committed.written[0].copied_bytes, 4096, "{committed:?}");
+    let now = store.get("a").unwrap();
+    assert_eq!(now.to_vec::<u32>().unwrap(), changed(5000, &[77, 78]));
+    assert!(now.verify().unwrap());
+    assert_eq!(items(&private), changed(5000, &[77, 78]));
+}
+
+/// Under another name the bytes are not there yet, and two names never share them.
+#[test]
+fn a_private_view_under_another_name_is_copied() {
+    let (_dir, store) = mapped();
+    persist(&store, "a", &numbers(1));
+    let (_view, private) = private(&store, "a");
+    assert!(!is_partial(&persist(&store, "b", memory(&private))));
+    assert!(!is_partial(&persist(&store, "a", &memory(&private)[..LEN - 1])), "a part of it");
+    assert!(!is_partial(&persist(&store, "a", memory(&private))), "the object has another extent now");
+}
+
+/// A second view of the same object, of whatever kind, has a right to what was.
+#[test]
+fn two_views_of_one_object_never_see_each_other() {
+    let (_dir, store) = mapped();
+    persist(&store, "a", &numbers(1));
+    let (_one, first) = private(&store, "a");
+    let (_two, second) = private(&store, "a");
+    set(&first, 0, 9);
+    assert!(!is_partial(&persist(&store, "a", memory(&first))));
+    assert_eq!(items(&second), numbers(1));
+}
+
+/// Whoever opens the pool when the commit is there and the bytes are not home sees the new object all the same.
+#[test]
+fn bytes_that_wait_are_seen_by_every_kind_of_reader() {
+    let (dir, store) = mapped();
+    persist(&store, "a", &numbers(1));
+    let (view, private_view) = private(&store, "a");
+    set(&private_view, 5000, 77);
+    // A look at the file's bytes between the check and the copying: they have to stay as they are.
+    let late = std::sync::Mutex::new(None);
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let look = |_| {
+        if is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            *late.lock().unwrap() = Some(view.to_vec::<u32>().unwrap());
+        }
+        std::ops::ControlFlow::Continue(())
+    };
+    let options = PersistOptions { progress: Some(&look), ..summed() };
+    let object = Object::array(memory(&private_view), &[LEN as u64]).unwrap();
+    let committed = store.persist(&[("a", object)], &options).unwrap();
+    assert!(is_partial(&committed), "{committed:?}");
+    assert_eq!(late.into_inner().unwrap().unwrap(), numbers(1));
+    assert!(redo_waits(&store, "a"), "somebody has looked");
+    let expected = changed(5000, &[77]);
+    let check = |store: &Store<Mapped>| {
+        let now = store.get("a").unwrap();
+        assert!(now.verify().unwrap());
+        assert_eq!(now.to_vec::<u32>().unwrap(), expected);
+        assert_eq!(items(&now.private().unwrap().unwrap()), expected);
+        assert_eq!(now.to_bytes().unwrap().len(), 4 * LEN);
+        assert!(now.address().addr().is_multiple_of(64));
+    };
+    check(&store);
+    let reader = Store::open(Mapped::new(), &dir.path().join("p"), OpenMode::Reader).unwrap();
+    check(&reader);
+    assert_eq!(view.to_vec::<u32>().unwrap(), numbers(1), "that view has what it had");
+    store.rename("a", "b").unwrap();
+    store.rename("b", "a").unwrap();
+    assert!(!is_partial(&change(&store, "a", 0, &[1])), "while bytes wait, all of it is written");
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), expected);
+    assert_eq!(reader.get("a").unwrap().to_vec::<u32>().unwrap(), expected);
+}
+
+/// As after a crash between the commit and the copying: the next writer copies, and reclaims the redo extent.
+#[test]
+fn the_next_writer_copies_home_what_waits() {
+    let (dir, store) = mapped();
+    persist(&store, "a", &numbers(1));
+    let (view, private_view) = private(&store, "a");
+    set(&private_view, 5000, 77);
+    let look = |_| {
+        view.address();
+        std::ops::ControlFlow::Continue(())
+    };
+    let options = PersistOptions { progress: Some(&look), ..summed() };
+    let object = Object::array(memory(&private_view), &[LEN as u64]).unwrap();
+    store.persist(&[("a", object)], &options).unwrap();
+    assert!(redo_waits(&store, "a"));
+    drop((private_view, view));
+    let store = match store.get("a") {
+        // The views are gone: collecting copies home as well.
+        Ok(now) => {
+            drop(now);
+            drop(store);
+            Store::open(Mapped::new(), &dir.path().join("p"), OpenMode::Writer).unwrap()
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert!(!redo_waits(&store, "a"));
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), changed(5000, &[77]));
+    store.gc().unwrap();
+    assert_eq!(store.info().retired_bytes, 0);
+}
+
+/// Of a value, the large buffers that were not touched stay where they are.
+#[test]
+fn a_value_keeps_the_buffers_that_did_not_change() {
+    let (_dir, store) = mapped();
+    const ITEMS: u64 = 2 << 20;
+    let array =
+        |buffer: u32| Array { dtype: DType::U8, shape: vec![ITEMS], order: Order::RowMajor, buffer: Buffer(buffer) };
+    let column = |name: &str, buffer: u32| (Node::Text(name.into()), Node::Array(array(buffer)));
+    let small = Node::Array(Array { shape: vec![40], ..array(2) });
+    let table = Node::Table { rows: ITEMS, columns: vec![column("a", 0), column("b", 1)] };
+    let tree = Node::List(vec![table, small]);
+    let columns: [Vec<u8>; 2] = [1, 2].map(|byte| vec![byte; ITEMS as usize]);
+    let put = |buffers: [&[u8]; 3]| {
+        let sources = buffers.iter().map(|buffer| (*buffer).into()).collect();
+        store.persist(&[("v", Object::value(tree.clone(), sources).unwrap())], &summed()).unwrap()
+    };
+    put([&columns[0], &columns[1], &[3; 40]]);
+    let value = store.get("v").unwrap().value().unwrap();
+    let views = [0, 1].map(|number| value.private(Buffer(number)).unwrap().unwrap());
+    // SAFETY: the views live as long as the slices, and nobody stores to them meanwhile.
+    let bytes =
+        [0, 1].map(|n| unsafe { std::slice::from_raw_parts(views[n].address().cast_const(), views[n].len_bytes()) });
+    set(&views[1], 9, 5);
+    let committed = put([bytes[0], bytes[1], &[4; 40]]);
+    assert!(is_partial(&committed), "{committed:?}");
+    assert_eq!(committed.written[0].copied_bytes, 4096 + 40);
+    assert!(store.get("v").unwrap().verify().unwrap());
+    let now = store.get("v").unwrap().value().unwrap();
+    assert_eq!(now.to_bytes(Buffer(0)).unwrap(), columns[0]);
+    assert_eq!(now.to_bytes(Buffer(1)).unwrap(), bytes[1]);
+    assert_eq!(now.to_bytes(Buffer(2)).unwrap(), [4; 40]);
+    drop((now, views, value));
+    let mut transaction = store.transaction();
+    transaction.change("v", Buffer(2), 8, [1u8; 4][..].into()).change("v", Buffer(0), 0, [6u8; 8][..].into());
+    assert!(is_partial(&transaction.commit(&summed()).unwrap()));
+    let now = store.get("v").unwrap().value().unwrap();
+    assert_eq!(now.to_bytes(Buffer(2)).unwrap()[6..14], [4, 4, 1, 1, 1, 1, 4, 4]);
+    assert_eq!(now.to_bytes(Buffer(0)).unwrap()[..10], [6, 6, 6, 6, 6, 6, 6, 6, 1, 1]);
+}
