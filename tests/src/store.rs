@@ -1,12 +1,13 @@
 //! The store under crashes: several objects at once, replacement, removal, reclaim, restarts.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::path::Path;
+use std::sync::Mutex;
 
 use crash::{Protocol, Sim};
 use pmem::{MIN_FILE_BYTES, Media, OpenMode, PartOptions};
-use store::{Checksums, Error, Object, ObjectView, PersistOptions, Store};
+use store::{Buffer, Checksums, Error, Object, ObjectView, PersistOptions, Store};
 
 use crate::probe::{self, PROBE, candidates, is_probed, probed, unprobed};
 
@@ -17,6 +18,11 @@ pub enum Step {
     Persist(Vec<(&'static str, u32, usize)>),
     /// Removes one and persists another at once.
     Replace(&'static str, (&'static str, u32, usize)),
+    /// Gives some numbers of an object a new value: name, the first one's place, and as in [`Step::Persist`]. What the
+    /// object has not is left out.
+    Change(&'static str, usize, u32, usize),
+    /// The same, while somebody else takes a view of the object, so that what changed cannot go home.
+    ChangeBesideALook(&'static str, usize, u32, usize),
     /// Removes a name.
     Remove(&'static str),
     /// Gives an object a name that nothing has.
@@ -71,20 +77,28 @@ impl StoreSteps {
         StoreSteps {
             steps: vec![
                 Step::Persist(vec![("a", 1, 20), ("b", 2, 40)]),
+                Step::Change("b", 14, 11, 4),
                 Step::View("a"),
+                Step::Change("a", 0, 12, 1),
                 Step::Persist(vec![("a", 3, 20), ("c", 4, 0)]),
                 Step::Gc,
                 Step::Rename("b", "f"),
                 Step::Remove("f"),
                 Step::Kill,
                 Step::Persist(vec![("d", 5, 33), ("b", 6, 7)]),
+                Step::ChangeBesideALook("d", 30, 13, 9),
+                Step::Change("d", 2, 14, 1),
                 Step::View("b"),
                 Step::Replace("b", ("a", 7, 50)),
                 Step::Reopen,
                 Step::DropViews,
                 Step::Gc,
                 Step::Persist(vec![("b", 8, 20), ("a", 9, 20), ("e", 10, 1)]),
+                Step::ChangeBesideALook("a", 15, 15, 3),
                 Step::RenameOver("a", "b"),
+                Step::DropViews,
+                Step::Gc,
+                Step::ChangeBesideALook("b", 3, 16, 2),
                 Step::Kill,
                 Step::Gc,
                 Step::Remove("d"),
@@ -105,7 +119,15 @@ impl StoreSteps {
                 2 | 3 => Step::Gc,
                 4 => Step::DropViews,
                 5 | 6 if !live.is_empty() => Step::View(live[rng.usize(..live.len())]),
-                7..=9 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
+                7 | 8 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
+                9 | 12 | 13 if !live.is_empty() => {
+                    next += 1;
+                    let (name, at, len) = (live[rng.usize(..live.len())], rng.usize(..100), rng.usize(1..20));
+                    match rng.u32(..3) {
+                        0 => Step::ChangeBesideALook(name, at, next, len),
+                        _ => Step::Change(name, at, next, len),
+                    }
+                }
                 10 | 11 if live.len() > 1 => {
                     rng.shuffle(&mut live);
                     let old = live.pop().expect("there are two");
@@ -147,6 +169,11 @@ impl StoreSteps {
                     model.remove(*gone);
                     model.insert((*name).to_owned(), numbers(*first, *len));
                 }
+                Step::Change(name, at, first, len) | Step::ChangeBesideALook(name, at, first, len) => {
+                    let all = model.get_mut(*name).expect("what is changed is there");
+                    let changed = all.iter_mut().skip(*at).zip(numbers(*first, *len));
+                    changed.for_each(|(number, new)| *number = new);
+                }
                 Step::Remove(name) => drop(model.remove(*name)),
                 Step::Rename(old, new) | Step::RenameOver(old, new) => {
                     let moved = model.remove(*old).expect("what is renamed is there");
@@ -162,6 +189,20 @@ impl StoreSteps {
         match step {
             Step::Persist(puts) => persist(&life.store, None, puts)?,
             Step::Replace(gone, put) => persist(&life.store, Some(gone), &[*put])?,
+            Step::Change(name, at, first, len) => change(&life.store, name, *at, &numbers(*first, *len), &|| ())?,
+            Step::ChangeBesideALook(name, at, first, len) => {
+                let late = Mutex::new(None);
+                let look = || {
+                    let mut late = late.lock().expect("nobody panics with it");
+                    late.get_or_insert_with(|| life.store.get(name));
+                };
+                change(&life.store, name, *at, &numbers(*first, *len), &look)?;
+                if let Some(view) = late.into_inner().expect("nobody panics with it") {
+                    let view = view?;
+                    let shown = view.to_vec()?;
+                    life.views.push((view, shown));
+                }
+            }
             Step::Remove(name) => drop(life.store.remove(name)?),
             Step::Rename(old, new) => drop(life.store.rename(old, new)?),
             Step::RenameOver(old, new) => drop(life.store.rename_over(old, new)?),
@@ -219,6 +260,19 @@ fn persist(store: &Store<Sim>, gone: Option<&str>, puts: &[(&str, u32, usize)]) 
         transaction.put(name, Object::array(array, &[*len as u64])?);
     }
     transaction.commit(&summed()).map(drop)
+}
+
+/// Changes numbers of an object, as far as it has them; `look` is called while they are copied.
+fn change(store: &Store<Sim>, name: &str, at: usize, numbers: &[u32], look: &(dyn Fn() + Sync)) -> Result<(), Error> {
+    let has = store.get(name)?.descriptor().shape()[0] as usize;
+    let bytes: Vec<u8> = numbers.iter().take(has.saturating_sub(at)).flat_map(|number| number.to_le_bytes()).collect();
+    let tell = |_| {
+        look();
+        ControlFlow::Continue(())
+    };
+    let mut transaction = store.transaction();
+    transaction.change(name, Buffer(0), 4 * at.min(has) as u64, bytes[..].into());
+    transaction.commit(&PersistOptions { progress: Some(&tell), ..summed() }).map(drop)
 }
 
 /// After gc nothing is neither free nor used. What is left is the log: a segment and a spare of 64 KiB each.

@@ -39,7 +39,7 @@ const EQUIVALENT: [(&str, &str); 2] = [
         "the store's own fence comes after that of a thread that copies, which is the store's here; that \
      every other thread fences what it has copied, is shown in the core's tests of copying",
     ),
-    ("Ok(set.fence(&mut pending)?)", "the thread that copies has fenced already"),
+    ("set.fence(&mut pending)?;", "the thread that copies has fenced already"),
 ];
 
 /// The store's own calls and those of the copy that it asks for, taken away, weakened or made late one by one: something

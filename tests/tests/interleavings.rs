@@ -1,8 +1,9 @@
 //! Readers in other processes beside a writer, in many interleavings of their accesses.
 //!
-//! Every access of at most 8 bytes and every lock is a place where another process may go on. The schedules are those
-//! of shuttle: random ones, and ones with few changes of priority (PCT), which find what needs a certain order of few
-//! events. Both are seeded by it, and a failure prints the schedule that replays it.
+//! Every access of at most 8 bytes and every lock is a place where another process may go on. The schedules are run by
+//! shuttle: ones in which each process goes on for a while before another does, and ones with few changes of priority
+//! (PCT), which find what needs a certain order of few events. Both are seeded, and a failure prints the schedule that
+//! replays it.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -13,7 +14,9 @@ use pmem::{
     Error, ErrorCode, Granularity, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pending, Pool, RedoBatch, Region,
     RegionSpec, remove_pool,
 };
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
+use store::{Buffer, Object, ObjectView, PersistOptions, Store};
 
 const LAYOUT: Layout = Layout { name: "beside", version: 1 };
 const NAMES: [&str; 2] = ["a", "b"];
@@ -28,10 +31,11 @@ thread_local! {
     static STARTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A place where the scheduler may go on with another thread. It is no yield, which would say that this one waits.
+/// A place where the scheduler may go on with another thread: an access to something shared. A yield, or the hint of a spin
+/// loop, would say that this thread waits, and have the scheduler prefer the others.
 fn switch() {
     if STARTED.get() {
-        shuttle::hint::spin_loop();
+        AtomicU64::new(0).load(Ordering::SeqCst);
     }
 }
 
@@ -153,6 +157,54 @@ fn a_reader_beside_commits() {
     reading.join().expect("the reader");
 }
 
+/// The version that an object holds where changes are made: at its start and far from there.
+fn changed_version(view: &ObjectView<Sim>) -> u64 {
+    let words = view.to_vec::<u64>().expect("it is whole");
+    let version = words[0];
+    assert!(words[..3].iter().chain(&words[20..22]).all(|word| *word == version), "half a change is seen: {words:?}");
+    assert!(words[3..20].iter().all(|word| *word == 0), "a change went astray: {words:?}");
+    version
+}
+
+/// A writer that changes some of an object, which is copied home where nobody looks, beside a reader that takes views and
+/// moves on.
+fn a_reader_beside_changes() {
+    STARTED.set(false);
+    let sim = Sim::interleaved(Granularity::CacheLine, switch);
+    let store = Store::create(sim.clone(), path(), &PartOptions::single(MIN_FILE_BYTES)).expect("a new store");
+    let options = PersistOptions::default();
+    let zeros = [0u64; 40];
+    store.persist(&[("a", Object::array(&zeros, &[40]).expect("it fits"))], &options).expect("there is room");
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    STARTED.set(true);
+    let reading = {
+        let (sim, acknowledged) = (sim.clone(), acknowledged.clone());
+        shuttle::thread::spawn(move || {
+            let reader = Store::open(sim, path(), OpenMode::Reader).expect("a reader is never in the way");
+            for _ in 0..2 {
+                let before = acknowledged.load(Ordering::SeqCst);
+                reader.refresh().expect("a reader can always go on");
+                let view = reader.get("a").expect("it is there");
+                let version = changed_version(&view);
+                assert!(version >= before, "version {version} is seen after {before} was acknowledged");
+                reader.refresh().expect("a reader can always go on");
+                assert_eq!(changed_version(&view), version, "a held view has changed");
+            }
+        })
+    };
+    for version in 1u64..4 {
+        let words: Vec<u8> = [version; 3].into_iter().flat_map(u64::to_le_bytes).collect();
+        let mut transaction = store.transaction();
+        transaction.change("a", Buffer(0), 0, words[..].into()).change("a", Buffer(0), 8 * 20, words[..16].into());
+        transaction.commit(&options).expect("there is room");
+        acknowledged.store(version, Ordering::SeqCst);
+    }
+    reading.join().expect("the reader");
+    store.gc().expect("a writer may");
+    assert_eq!(changed_version(&store.get("a").expect("it is there")), 3);
+    assert_eq!(store.info().retired_bytes, 0);
+}
+
 /// Processes that want to make the same pool and write to it: one at a time does, the others are told to wait.
 fn writers_beside_a_writer() {
     STARTED.set(true);
@@ -245,28 +297,62 @@ fn config() -> shuttle::Config {
     config
 }
 
+/// Schedules in which a thread goes on for a random while. Where each step chose its thread anew, all would go on at the
+/// same pace, and one with little to do would never be done before one with much to do.
+struct Bursts {
+    rng: fastrand::Rng,
+    left: usize,
+    /// After how many steps another thread is chosen, on average.
+    mean: u32,
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.left = self.left.checked_sub(1)?;
+        self.mean = 1 << self.rng.u32(0..12);
+        Some(Schedule::new(self.rng.u64(..)))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, _is_yielding: bool) -> Option<TaskId> {
+        let goes_on = current.filter(|current| runnable.iter().any(|task| task.id() == *current));
+        match goes_on {
+            Some(current) if self.rng.u32(..self.mean) > 0 => Some(current),
+            _ => Some(runnable[self.rng.usize(..runnable.len())].id()),
+        }
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.rng.u64(..)
+    }
+}
+
 fn explore(scenario: fn(), iterations: usize, changes: usize) {
     const SEED: u64 = 7;
     println!("seed {SEED}");
-    let random = shuttle::scheduler::RandomScheduler::new_from_seed(SEED, iterations);
-    shuttle::Runner::new(random, config()).run(scenario);
+    let bursts = Bursts { rng: fastrand::Rng::with_seed(SEED), left: iterations, mean: 1 };
+    shuttle::Runner::new(bursts, config()).run(scenario);
     let few_changes = shuttle::scheduler::PctScheduler::new_from_seed(SEED, changes, iterations);
     shuttle::Runner::new(few_changes, config()).run(scenario);
 }
 
 #[test]
 fn readers_see_whole_commits_and_keep_what_they_hold() {
-    explore(readers_beside_a_writer, 500, 4);
+    explore(readers_beside_a_writer, 600, 4);
 }
 
 #[test]
 fn a_reader_pins_what_it_reads_before_it_is_used_again() {
-    explore(a_reader_beside_commits, 2000, 2);
+    explore(a_reader_beside_commits, 3000, 2);
+}
+
+#[test]
+fn a_reader_sees_changes_whole_and_none_in_what_it_holds() {
+    explore(a_reader_beside_changes, 3000, 3);
 }
 
 #[test]
 fn of_several_writers_one_at_a_time_writes() {
-    explore(writers_beside_a_writer, 1000, 4);
+    explore(writers_beside_a_writer, 2000, 4);
 }
 
 #[test]
