@@ -408,4 +408,6 @@ def _module(name: str) -> Any:
 
 def has(library: str) -> bool:
     """Whether a library can be imported."""
-    return library in sys.modules or importlib.util.find_spec(library) is not None
+    if library in sys.modules:
+        return sys.modules[library] is not None
+    return importlib.util.find_spec(library) is not None
