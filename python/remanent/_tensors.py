@@ -19,7 +19,7 @@ _CPU = 1
 
 #: Libraries that are imported when a tensor of theirs is restored, with what has their `from_dlpack`. Others only
 #: take part once the program has imported them: a name in a file must not decide what code is run.
-_KNOWN = {"torch": "torch", "jax": "jax.numpy"}
+_KNOWN = {"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow"}
 
 
 def flatten(flattener: Flattener, value: Any) -> Tree:
@@ -44,8 +44,8 @@ def _array(flattener: Flattener, library: str, value: Any) -> tuple[np.ndarray, 
     """The array over a tensor's memory, and the type of its items where NumPy has none of its own."""
     name = str(getattr(value, "dtype", "")).rpartition(".")[2]
     try:
-        if library == "jax":
-            array = np.asarray(value)
+        if library in ("jax", "tensorflow"):
+            array = np.asarray(value)  # both know the types of ml_dtypes, which DLPack's readers need not
         elif library == "torch" and name.startswith(("bfloat", "float8")):
             import torch
 
@@ -66,19 +66,26 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     library = rebuilder.rebuild(attributes["library"])
     dtype = rebuilder.rebuild(attributes["dtype"]) if "dtype" in attributes else None
     module = _module(library)
-    from_dlpack = getattr(module, "from_dlpack", None)
-    if from_dlpack is None:
+    if module is None:
         return array if dtype is None else array.view(ml_dtype(rebuilder, dtype))
+    if library == "tensorflow":
+        return _to_tensorflow(rebuilder, module, array, dtype)
     if not array.flags.writeable:
         array = array.copy()  # tensors have no read-only form
     if dtype is None:
-        return from_dlpack(array)
+        return module.from_dlpack(array)
     if library == "torch":
-        return from_dlpack(array.view(f"i{array.dtype.itemsize}")).view(getattr(module, dtype))
+        return module.from_dlpack(array.view(f"i{array.dtype.itemsize}")).view(getattr(module, dtype))
     return module.asarray(array.view(ml_dtype(rebuilder, dtype)))
+
+
+def _to_tensorflow(rebuilder: Rebuilder, module: Any, array: np.ndarray, dtype: str | None) -> Any:
+    # Its own `from_dlpack` takes nothing but capsules, and ends the process with those of NumPy.
+    return module.convert_to_tensor(array if dtype is None else array.view(ml_dtype(rebuilder, dtype)))
 
 
 def _module(library: str) -> Any:
     if library in _KNOWN:
         return importlib.import_module(_KNOWN[library]) if has(library) else None
-    return sys.modules.get(library)
+    module = sys.modules.get(library)
+    return module if hasattr(module, "from_dlpack") else None
