@@ -169,10 +169,12 @@ def _masked_column(value: np.ma.MaskedArray) -> Any:
     return pd.arrays.NumpyExtensionArray(_objects(value.tolist()))
 
 
-def plain_categorical(rebuilder: Rebuilder, indices: Tree, first: int, values: Tree, is_ordered: bool) -> pd.Categorical:
-    """The categorical of a dictionary that says nothing of pandas."""
+def plain_categorical(rebuilder: Rebuilder, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
+    """The categorical of a dictionary that says nothing of pandas; the items themselves, where pandas can have none."""
     places = rebuilder.places_from_0(indices, first)
     categories = pd.Index(as_column(rebuilder.rebuild(values)), copy=False)
+    if categories.hasnans or not categories.is_unique:
+        return rebuilder.looked_up(indices, first, values)
     if places.size and places.max() >= len(categories):
         raise rebuilder.damaged("the places of a dictionary")
     # pandas has one place for what is missing.
