@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ._values import Flattener, Rebuilder, Tree
-from .errors import UnknownType
+from ._values import has
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Attributes = list[tuple[str, Tree]]
+    from ._values import Flattener, Rebuilder, Tree
+
+Attributes = list[tuple[str, "Tree"]]
 
 
 def flatten(flattener: Flattener, value: Any) -> Tree | None:
@@ -45,8 +46,7 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
     columns = []
     for number, name in enumerate(frame.columns):
         column = frame.iloc[:, number]
-        tree = flattener.inside(f"[{name!r}]", lambda column=column: _column(flattener, column))
-        columns.append((flattener.flatten(name), tree))
+        columns.append((flattener.part(name, name), flattener.inside(name, lambda column=column: _own_column(flattener, column))))
     attributes: Attributes = [
         ("type", ("text", "frame")),
         ("index", _index(flattener, frame.index)),
@@ -54,6 +54,11 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
         ("attrs", flattener.flatten(dict(frame.attrs))),
     ]
     return ("attributed", ("table", len(frame), columns), "pandas", attributes)
+
+
+def _own_column(flattener: Flattener, series: pd.Series) -> Tree:
+    """A column; if it must be pickled, then alone, so that all can read the others."""
+    return flattener.or_pickled(series.array, lambda: _column(flattener, series))
 
 
 def _column(flattener: Flattener, series: pd.Series) -> Tree:
@@ -68,28 +73,46 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
         return ("attributed", tree, "pandas", [("type", ("text", "categorical"))])
     if isinstance(dtype, pd.DatetimeTZDtype):
         moments = series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
-        zone = [("type", ("text", "zoned")), ("zone", ("text", str(dtype.tz)))]
+        zone = [("type", ("text", "zoned")), ("zone", ("text", _zone(flattener, dtype)))]
         return ("attributed", flattener.flatten(moments), "pandas", zone)
     if isinstance(dtype, pd.StringDtype):
         missing = "nan" if dtype.na_value is np.nan else "NA"
         how = [("type", ("text", "string")), ("storage", ("text", dtype.storage)), ("missing", ("text", missing))]
         return ("attributed", _strings(flattener, series), "pandas", how)
+    if isinstance(dtype, pd.ArrowDtype):
+        from . import _arrow
+
+        return ("attributed", _arrow.flatten(flattener, series.array.__arrow_array__()), "pandas", [("type", ("text", "arrow"))])
     if isinstance(dtype, np.dtype) and dtype != object:
         return flattener.flatten(series.to_numpy())
     if isinstance(dtype, np.dtype):
         return ("attributed", flattener.flatten(series.tolist()), "pandas", [("type", ("text", "object"))])
-    if hasattr(series.array, "_mask"):
+    if isinstance(series.array, (pd.arrays.IntegerArray, pd.arrays.FloatingArray, pd.arrays.BooleanArray)):
         items = flattener.flatten(np.ascontiguousarray(series.array._data))
-        validity = flattener.buffer(np.packbits(~series.array._mask, bitorder="little"))
-        return ("attributed", ("nullable", items, validity), "pandas", [("type", ("text", "masked"))])
-    raise flattener.refuse(f"has the extension type {dtype}, which this version does not keep")
+        tree = ("nullable", items, flattener.validity(~series.array._mask))
+        return ("attributed", tree, "pandas", [("type", ("text", "masked"))])
+    raise flattener.refuse(f"has the extension type {dtype}, which only a pickle can keep: persist(..., pickle=True)")
+
+
+def _zone(flattener: Flattener, dtype: pd.DatetimeTZDtype) -> str:
+    zone = str(dtype.tz)
+    try:
+        is_kept = pd.DatetimeTZDtype(dtype.unit, zone) == dtype
+    except Exception:  # each library of time zones raises its own
+        is_kept = False
+    if not is_kept:
+        raise flattener.refuse(f"has the time zone {dtype.tz!r}, which has no name that can be kept")
+    return zone
 
 
 def _strings(flattener: Flattener, series: pd.Series) -> Tree:
+    if series.dtype.storage == "pyarrow":
+        from . import _arrow
+
+        return _arrow.strings(flattener, series.array.__arrow_array__())
     is_missing = series.isna().to_numpy()
     items = series.to_numpy(dtype=object)
-    encoded = [b"" if missing else item.encode() for item, missing in zip(items, is_missing)]
-    return flattener.strings(encoded, is_missing.tolist(), True)
+    return flattener.strings(None if missing else item for item, missing in zip(items, is_missing, strict=True))
 
 
 def _index(flattener: Flattener, index: pd.Index) -> Tree:
@@ -114,13 +137,54 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     kind = rebuilder.rebuild(attributes["type"])
     make = _KINDS.get(kind)
     if make is None:
-        raise UnknownType(f"a {kind!r} of pandas is unknown to this version")
+        raise rebuilder.refuse(f"is a {kind!r} of pandas, which this version cannot read")
     return make(rebuilder, tree, attributes)
+
+
+def plain_frame(rebuilder: Rebuilder, rows: int, columns: list[tuple[Tree, Tree]], index: Any = None) -> pd.DataFrame:
+    """The frame of a table that says nothing of pandas: another language has written it."""
+    names = [rebuilder.rebuild(name) for name, _ in columns]
+    contents = {number: as_column(rebuilder.part(names[number], tree)) for number, (_, tree) in enumerate(columns)}
+    frame = pd.DataFrame(contents, index=pd.RangeIndex(rows) if index is None else index, copy=False)
+    frame.columns = pd.Index(names)
+    return frame
+
+
+def as_column(value: Any) -> Any:
+    """What a frame takes as a column: pandas' own form of what is missing, and an object for what has no form."""
+    if isinstance(value, np.ma.MaskedArray):
+        return _masked_column(value)
+    if isinstance(value, list) and all(item is None or isinstance(item, str) for item in value):
+        return pd.array(value, dtype="str")
+    is_single = isinstance(value, np.ndarray) and value.ndim == 1 or isinstance(value, (pd.Categorical, pd.Index))
+    return value if is_single else pd.arrays.NumpyExtensionArray(_objects(list(value)))
+
+
+def _masked_column(value: np.ma.MaskedArray) -> Any:
+    mask, items = np.ma.getmaskarray(value), np.ma.getdata(value)
+    if items.dtype.kind in "iufb" and items.dtype.isnative and items.ndim == 1 and items.dtype.itemsize <= 8:
+        return _with_mask(items, mask)
+    if items.dtype.kind in "mM" and items.ndim == 1:
+        return np.where(mask, np.array("NaT", items.dtype), items)
+    return pd.arrays.NumpyExtensionArray(_objects(value.tolist()))
+
+
+def plain_categorical(rebuilder: Rebuilder, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
+    """The categorical of a dictionary that says nothing of pandas; the items themselves, where pandas can have none."""
+    places = rebuilder.places_from_0(indices, first)
+    categories = pd.Index(as_column(rebuilder.rebuild(values)), copy=False)
+    if categories.hasnans or not categories.is_unique:
+        return rebuilder.looked_up(indices, first, values)
+    if places.size and places.max() >= len(categories):
+        raise rebuilder.damaged("the places of a dictionary")
+    # pandas has one place for what is missing.
+    places = np.maximum(places, -1) if places.dtype.kind == "i" else places
+    return pd.Categorical.from_codes(places, dtype=pd.CategoricalDtype(categories, is_ordered))
 
 
 def _to_frame(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.DataFrame:
     index = rebuilder.rebuild(attributes["index"])
-    columns = {number: _to_column(rebuilder, column) for number, (_, column) in enumerate(tree[2])}
+    columns = {number: _to_column(rebuilder, column, number) for number, (_, column) in enumerate(tree[2])}
     frame = pd.DataFrame(columns, index=index, copy=False)
     frame.columns = rebuilder.rebuild(attributes["columns"])
     frame.attrs = rebuilder.rebuild(attributes["attrs"])
@@ -134,18 +198,17 @@ def _to_series(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) ->
     return series
 
 
-def _to_column(rebuilder: Rebuilder, tree: Tree) -> Any:
-    column = rebuilder.rebuild(tree)
+def _to_column(rebuilder: Rebuilder, tree: Tree, step: Any = 0) -> Any:
+    column = rebuilder.part(step, tree)
     # Else pandas would make strings of objects that happen to be some.
     is_object = isinstance(column, np.ndarray) and column.dtype == object
     return pd.arrays.NumpyExtensionArray(column) if is_object else column
 
 
 def _to_categorical(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Categorical:
-    _, codes, first, values, is_ordered = tree
+    _, codes, _, values, is_ordered = tree
     dtype = pd.CategoricalDtype(rebuilder.rebuild(values), is_ordered)
-    places = rebuilder.rebuild(codes)
-    return pd.Categorical.from_codes(np.maximum(places, first - 1) - first if first else places, dtype=dtype)
+    return pd.Categorical.from_codes(rebuilder.rebuild(codes), dtype=dtype)
 
 
 def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -155,23 +218,41 @@ def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
 
 def _to_string(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
     missing = np.nan if rebuilder.rebuild(attributes["missing"]) == "nan" else pd.NA
-    dtype = pd.StringDtype(rebuilder.rebuild(attributes["storage"]), na_value=missing)
+    storage = rebuilder.rebuild(attributes["storage"])
+    if storage == "pyarrow" and has("pyarrow"):
+        from . import _arrow
+
+        dtype = pd.StringDtype("pyarrow", na_value=missing)
+        return dtype.__from_arrow__(_arrow.large_strings(rebuilder, tree))
+    dtype = pd.StringDtype("python", na_value=missing)
     return pd.array(rebuilder.rebuild(tree), dtype=dtype)
+
+
+def _to_arrow(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    found = rebuilder.rebuild(tree)
+    return as_column(found) if isinstance(found, (list, np.ndarray)) else pd.arrays.ArrowExtensionArray(found)
 
 
 def _to_masked(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
     _, items, validity = tree
     values = rebuilder.rebuild(items)
-    mask = rebuilder.is_missing(validity, len(values))
+    return _with_mask(values, ~rebuilder.is_there(validity, len(values)))
+
+
+def _with_mask(values: np.ndarray, mask: np.ndarray) -> Any:
     if values.dtype == bool:
         return pd.arrays.BooleanArray(values, mask)
     return (pd.arrays.FloatingArray if values.dtype.kind == "f" else pd.arrays.IntegerArray)(values, mask)
 
 
 def _to_object(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
-    items = rebuilder.rebuild(tree)
+    return _objects(rebuilder.rebuild(tree))
+
+
+def _objects(items: list[Any]) -> np.ndarray:
     column = np.empty(len(items), object)
-    column[:] = items
+    for number, item in enumerate(items):  # at once NumPy would look into items that are sequences
+        column[number] = item
     return column
 
 
@@ -204,6 +285,7 @@ _KINDS: dict[str, Callable[[Rebuilder, Tree, dict[str, Tree]], Any]] = {
     "categorical": _to_categorical,
     "zoned": _to_zoned,
     "string": _to_string,
+    "arrow": _to_arrow,
     "masked": _to_masked,
     "object": _to_object,
     "range_index": _to_range_index,

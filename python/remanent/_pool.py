@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ._arrays import flatten, rebuild, size_of
+from ._arrays import Item, flatten, rebuild, size_of
 from ._names import check_name
+from ._progress import Progress, told
 from ._remanent import NativePool
 from ._sizes import Size, parse_file_size, parse_size
-from .errors import BadName, Closed
+from .errors import BadName, Closed, Unsupported
 
 Path = str | os.PathLike[str]
-Progress = Callable[[int, int], object]
 
-_VIEW_MODES = ("c", "r")
 _PROGRESS_EVERY_S = 0.02
 
 
@@ -49,7 +48,7 @@ class ObjectInfo:
     born: int
     extent_bytes: int
     kind: str | None = None
-    dtype: np.dtype | None = None
+    dtype: np.dtype[Any] | None = None
     shape: tuple[int, ...] | None = None
     order: str | None = None
     nbytes: int | None = None
@@ -57,16 +56,17 @@ class ObjectInfo:
 
 
 class Pool(MutableMapping[str, Any]):
-    """An open pool, which is also a mapping from names to arrays.
+    """An open pool, which is also a mapping from names to objects.
 
-    ``pool[name] = array`` persists one array, `persist` several in one atomic step. ``pool[name]`` is a NumPy array
+    ``pool[name] = array`` persists one object, `persist` several in one atomic step. ``pool[name]`` is a NumPy array
     over the pool's own memory: private to this process and writable, and what is written to it never reaches the pool.
     Arrays stay valid after the pool is closed.
     """
 
-    def __init__(self, native: NativePool, mode: str) -> None:
+    def __init__(self, native: NativePool, mode: str, pickle: bool = False) -> None:
         self._native = native
         self._mode = mode
+        self._pickle = pickle
         _pools.add(self)
 
     # Two pools are the same when they are one; comparing their arrays is not what == should do.
@@ -144,64 +144,87 @@ class Pool(MutableMapping[str, Any]):
         *,
         threads: int | None = None,
         checksum: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
+        pickle: bool | None = None,
         **more: Any,
     ) -> int:
         """Persists objects in one atomic step: after a crash all of them are there, or none.
 
-        Objects are NumPy arrays, `str`, `bytes`, and Python's numbers, which become arrays without dimensions.
+        Objects are NumPy arrays, `str`, `bytes`, and Python's numbers, which become arrays without dimensions; lists,
+        dicts and what they contain; frames of pandas, tables of Arrow, tensors. The book has the list. Anything else is
+        `UnknownType`, which names it.
 
         When this returns they are durable, as far as `durability` goes. What a name held before stays untouched until
         then, so the pool needs room for both. Returns the generation of the commit.
 
         threads: how many copy, at most the CPUs; 8 unless told. checksum: sums each array, for `verify`.
         progress: called as ``progress(done_bytes, total_bytes)``; what it raises before the end ends the persist, and
-        nothing is changed. An array named like one of these goes into the mapping.
+        nothing is changed. True shows a bar: that of tqdm, if it is installed, else a line on a terminal.
+        pickle: whether what has no other form is kept as a pickle; unless told, as the pool was opened.
+        An object named like one of these goes into the mapping.
         """
-        return self._commit({**(arrays or {}), **more}, [], threads, checksum, progress)
+        may_pickle = self._pickle if pickle is None else pickle
+        items = [flatten(name, value, may_pickle) for name, value in {**(arrays or {}), **more}.items()]
+        return self._commit(items, [], threads, checksum, progress)
 
     def _commit(
         self,
-        arrays: Mapping[str, Any],
+        items: list[Item],
         removes: list[str],
         threads: int | None,
         checksum: bool,
-        progress: Progress | None,
+        progress: Progress | bool | None,
     ) -> int:
         if threads is not None and threads < 1:
             raise ValueError(f"{threads} threads cannot copy")
-        items = [flatten(name, value) for name, value in arrays.items()]
-        generation = self._native.persist(items, removes, threads, checksum, progress)
-        if progress is not None:
-            total_bytes = sum(size_of(item) for item in items)
-            progress(total_bytes, total_bytes)
+        with told(progress, "persist") as tell:
+            generation = self._native.persist(items, removes, threads, checksum, tell)
+            if tell is not None:
+                total_bytes = sum(size_of(item) for item in items)
+                tell(total_bytes, total_bytes)
         return generation
 
-    def restore(self, names: Iterable[str] | None = None, *, mode: str = "c", populate: bool = False) -> dict[str, Any]:
-        """Arrays by name, all from the same commit; every object when no names are given.
+    def restore(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        mode: str = "c",
+        populate: bool = False,
+        pickle: bool | None = None,
+    ) -> dict[str, Any]:
+        """Objects by name, all from the same commit; every object when no names are given.
 
-        mode: ``'c'`` for arrays that may be written to, without any effect on the pool (a page is copied when it is
-        first written to); ``'r'`` for read-only arrays. On device-DAX, which has no private mappings, large arrays
-        are read-only in either mode.
+        mode: NumPy's letters. ``'c'`` for arrays that may be written to, without any effect on the pool (a page is
+        copied when it is first written to); ``'r'`` for read-only arrays. On device-DAX, which has no private mappings,
+        large arrays are read-only in either mode. ``'r+'``, writing in place, is `Unsupported`.
         populate: touches every page, so that a lost one is an exception here. Without it restoring takes as long for a
         large array as for a small one, and the pages come when they are used.
+        pickle: whether pickles are loaded, which can run any code: say so only if you trust whoever wrote the pool.
+        Unless told, as the pool was opened.
         """
-        if mode not in _VIEW_MODES:
-            raise ValueError(f"mode is 'c' or 'r', not {mode!r}")
+        _check_view_mode(mode)
         if isinstance(names, str):
             raise TypeError("names is a list of names")
         names = None if names is None else [check_name(name) for name in names]
+        may_unpickle = self._pickle if pickle is None else pickle
         restored = {}
         for name, kind, dtype, shape, order, memories in self._native.restore(names, mode == "c"):
             if populate:
                 for memory in memories:
                     memory.populate()
-            restored[name] = rebuild(name, kind, dtype, shape, order, memories, mode)
+            restored[name] = rebuild(name, kind, dtype, shape, order, memories, mode, may_unpickle)
         return restored
 
-    def transaction(self, *, threads: int | None = None, checksum: bool = False) -> Transaction:
+    def transaction(
+        self,
+        *,
+        threads: int | None = None,
+        checksum: bool = False,
+        progress: Progress | bool | None = None,
+        pickle: bool | None = None,
+    ) -> Transaction:
         """Collects edits; they become true together when the ``with`` block ends without an exception."""
-        return Transaction(self, threads, checksum)
+        return Transaction(self, self._pickle if pickle is None else pickle, threads, checksum, progress)
 
     def rename(self, old: str, new: str, *, replace: bool = False) -> int:
         """Gives an object another name, in one atomic step and without a copy; returns the generation of the commit.
@@ -244,23 +267,34 @@ class Pool(MutableMapping[str, Any]):
         """Compares objects with their checksums; returns how many matched and how many have none."""
         return self._native.verify()
 
-    def prefault(self, *, wait: bool = False, progress: Progress | None = None) -> None:
+    def prefault(self, *, wait: bool = False, progress: Progress | bool | None = None) -> None:
         """Has the system allocate the pool's pages ahead of use, in the background; also those added by `grow`.
 
         wait: returns when they are there. progress: waits too, and calls ``progress(done_bytes, total_bytes)`` now and
-        then and at the end; what it raises ends the waiting, and pre-faulting goes on in the background.
+        then and at the end, or shows a bar for True; what it raises ends the waiting, and pre-faulting goes on in the
+        background.
         """
         self._native.prefault()
-        if progress is None:
-            if wait:
-                self._native.wait_for_prefault()
-            return
-        while not self._native.prefault_is_finished():
-            progress(*self._native.prefault_progress())
-            time.sleep(_PROGRESS_EVERY_S)
-        _, total_bytes = self._native.prefault_progress()
-        self._native.wait_for_prefault()
-        progress(total_bytes, total_bytes)
+        with told(progress, "prefault") as tell:
+            if tell is None:
+                if wait:
+                    self._native.wait_for_prefault()
+                return
+            while not self._native.prefault_is_finished():
+                tell(*self._native.prefault_progress())
+                time.sleep(_PROGRESS_EVERY_S)
+            _, total_bytes = self._native.prefault_progress()
+            self._native.wait_for_prefault()
+            tell(total_bytes, total_bytes)
+
+
+def _check_view_mode(mode: str) -> None:
+    if mode == "r+":
+        raise Unsupported(
+            "objects cannot be written in place: restore with mode='c' and persist what has changed", "unsupported"
+        )
+    if mode not in ("c", "r"):
+        raise ValueError(f"mode is 'c' or 'r', not {mode!r}")
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -278,28 +312,31 @@ os.register_at_fork(after_in_child=_settle_in_child)
 class Transaction:
     """Edits of a pool that become true together."""
 
-    def __init__(self, pool: Pool, threads: int | None, checksum: bool) -> None:
+    def __init__(
+        self, pool: Pool, pickle: bool, threads: int | None, checksum: bool, progress: Progress | bool | None
+    ) -> None:
         self._pool = pool
-        self._options = (threads, checksum)
-        self._puts: dict[str, Any] = {}
+        self._pickle = pickle
+        self._options = (threads, checksum, progress)
+        self._puts: dict[str, Item] = {}
         self._removes: dict[str, None] = {}
         self._done = False
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check()
-        flatten(name, value[:0] if isinstance(value, np.ndarray) and value.ndim else value)
+        item = flatten(name, value, self._pickle)
         self._removes.pop(name, None)
-        self._puts[name] = value
+        self._puts[name] = item
 
     def __delitem__(self, name: str) -> None:
         self._check()
         check_name(name)
-        was_put = self._puts.pop(name, self) is not self
+        was_put = self._puts.pop(name, None) is not None
         if not was_put or name in self._pool:
             self._removes[name] = None
 
     def persist(self, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Adds arrays to the edits. They are copied when the transaction ends, so they must stay as they are."""
+        """Adds objects to the edits. Arrays are copied when the transaction ends, so they must stay as they are."""
         for name, value in {**(arrays or {}), **more}.items():
             self[name] = value
 
@@ -314,41 +351,48 @@ class Transaction:
     def __exit__(self, kind: object, *exc: object) -> None:
         self._done = True
         if kind is None:
-            self._pool._commit(self._puts, list(self._removes), *self._options, None)
+            self._pool._commit(list(self._puts.values()), list(self._removes), *self._options)
 
 
-def create(path: Path, size: Size, *, stripe: Iterable[Path] = (), chunk: Size | None = None,
-           prefault: bool = False) -> Pool:
+def create(
+    path: Path,
+    size: Size,
+    *,
+    stripe: Iterable[Path] = (),
+    chunk: Size | None = None,
+    prefault: bool = False,
+    pickle: bool = False,
+) -> Pool:
     """Makes a pool of that size and opens it for writing. Nothing that exists is ever replaced.
 
     size: bytes, or a text such as ``'512MB'`` or ``'1GiB'``, rounded up to whole pages; all of it is allocated at once.
     stripe: further files, usually on other devices, over which the pool is spread in chunks. prefault: see
-    `Pool.prefault`.
+    `Pool.prefault`. pickle: what `Pool.persist` and `Pool.restore` do with pickles unless they are told.
     """
     chunk_bytes = None if chunk is None else parse_size(chunk)
     native = NativePool.create(path, parse_file_size(size), list(stripe), chunk_bytes)
-    return _opened(native, "r+", prefault)
+    return _opened(Pool(native, "r+", pickle), prefault)
 
 
-def open(path: Path, mode: str = "r+", *, prefault: bool = False) -> Pool:  # noqa: A001, like numpy and h5py
+def open(path: Path, mode: str = "r+", *, prefault: bool = False, pickle: bool = False) -> Pool:  # like numpy and h5py
     """Opens a pool: ``'r+'`` to write to it, one process at a time; ``'r'`` to read, any number beside the writer.
 
-    Pools are made by `create`, and only there, so there is no ``'w+'``.
+    Pools are made by `create`, and only there, so there is no ``'w+'``. pickle: what `Pool.persist` and `Pool.restore`
+    do with pickles unless they are told; loading one can run any code.
     """
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is 'r' or 'r+', not {mode!r}; pools are made by remanent.create")
-    return _opened(NativePool.open(path, mode), mode, prefault)
+    return _opened(Pool(NativePool.open(path, mode), mode, pickle), prefault)
 
 
-def _opened(native: NativePool, mode: str, prefault: bool) -> Pool:
-    pool = Pool(native, mode)
+def _opened(pool: Pool, prefault: bool) -> Pool:
     if prefault:
         pool.prefault()
     return pool
 
 
 def persist(target: Path | Pool, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> int:
-    """Persists arrays into a pool, or into the pool at a path; see `Pool.persist`."""
+    """Persists objects into a pool, or into the pool at a path; see `Pool.persist`."""
     if isinstance(target, Pool):
         return target.persist(arrays, **more)
     with open(target) as pool:
@@ -356,10 +400,16 @@ def persist(target: Path | Pool, arrays: Mapping[str, Any] | None = None, /, **m
 
 
 def restore(
-    target: Path | Pool, names: Iterable[str] | None = None, *, mode: str = "c", populate: bool = False
+    target: Path | Pool,
+    names: Iterable[str] | None = None,
+    *,
+    mode: str = "c",
+    populate: bool = False,
+    pickle: bool | None = None,
 ) -> dict[str, Any]:
-    """Restores arrays from a pool, or from the pool at a path; see `Pool.restore`. They outlive the pool."""
+    """Restores objects from a pool, or from the pool at a path; see `Pool.restore`. They outlive the pool."""
     if isinstance(target, Pool):
-        return target.restore(names, mode=mode, populate=populate)
+        return target.restore(names, mode=mode, populate=populate, pickle=pickle)
+    _check_view_mode(mode)
     with open(target, "r") as pool:
-        return pool.restore(names, mode=mode, populate=populate)
+        return pool.restore(names, mode=mode, populate=populate, pickle=pickle)

@@ -7,294 +7,342 @@ the store's nodes. What only Python or a library of it knows of a value stands b
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from ._memory import array_over, bytes_over
 from .errors import Corrupt, UnknownType
 
 #: From this size on a text or bytes lie in a buffer, and not in the tree.
 LONG_BYTES = 4 << 10
-#: Deeper than this the store keeps no tree.
-MAX_DEPTH = 100
+#: From this length on a list of equal things is one array, or one run of strings, and not a node an item.
+LONG_ITEMS = 32
+#: Deeper than this no value is kept: the store allows for 128 nodes, and one inside another may take two.
+MAX_DEPTH = 56
 
 Tree = tuple[Any, ...]
+
+# Numbers lie in buffers as the machine has them, and every type says its byte order.
+assert sys.byteorder == "little"
 
 
 class Flattener:
     """Makes one value into a tree and its buffers."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, may_pickle: bool = False) -> None:
         self._name = name
-        self._path: list[str] = []
+        self._may_pickle = may_pickle
+        self._path: list[Any] = []
         self._above: set[int] = set()
         self.buffers: list[Any] = []
 
     def flatten(self, value: Any) -> Tree:
-        """The tree of a value. Raises `UnknownType` with the place of what cannot be kept."""
+        """The tree of a value. Raises `UnknownType` with the place of what cannot be kept.
+
+        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything else
+        that has such a part is pickled whole, so that what its parts share stays shared.
+        """
+        if type(value) is dict:
+            return self._flatten(value)
+        return self.or_pickled(value, lambda: self._flatten(value))
+
+    def or_pickled(self, value: Any, make: Callable[[], Tree]) -> Tree:
+        """The tree that is made, or the pickle of the value, if that is allowed and needed."""
+        if not self._may_pickle:
+            return make()
+        count = len(self.buffers)
+        self._may_pickle = False
+        try:
+            return make()
+        except UnknownType:
+            del self.buffers[count:]
+            return _module("_pickle").flatten(self, value)
+        finally:
+            self._may_pickle = True
+
+    def _flatten(self, value: Any) -> Tree:
         if len(self._path) >= MAX_DEPTH:
             raise self.refuse("is nested too deep")
         plain = _PLAIN.get(type(value))
         if plain is not None:
             return plain(self, value)
-        if isinstance(value, np.ma.MaskedArray):
-            return self._masked(value)
-        if isinstance(value, np.ndarray):
-            return self._array(value)
-        if isinstance(value, np.generic):
-            return ("attributed", self._array(np.asarray(value)), "numpy", [("scalar", ("bool", True))])
-        library = type(value).__module__.partition(".")[0]
-        _load(library)
-        if library in _LIBRARIES:
-            tree = _LIBRARIES[library](self, value)
-            if tree is not None:
-                return tree
-        raise self.refuse(f"is a {type(value).__qualname__}, which this version does not keep")
+        module = _module_of(value)
+        tree = None if module is None else _module(module).flatten(self, value)
+        if tree is None:
+            raise self.refuse(f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)")
+        return tree
 
     def refuse(self, reason: str) -> UnknownType:
         """What to raise for the value that is looked at."""
-        return UnknownType(f"{self._name + ''.join(self._path)!r} {reason}")
+        return UnknownType(f"{_place(self._name, self._path)} {reason}")
 
     def buffer(self, data: Any) -> int:
         """The number of a new buffer, which has these bytes."""
-        self.buffers.append(data)
+        self.buffers.append(np.frombuffer(data, np.uint8) if len(data) else b"")
         return len(self.buffers) - 1
 
-    def inside(self, step: str, flatten: Callable[[], Tree]) -> Tree:
+    def inside(self, step: Any, flatten: Callable[[], Tree]) -> Tree:
         """The tree of a part, which errors name by this step."""
         self._path.append(step)
-        tree = flatten()
-        self._path.pop()
-        return tree
+        try:
+            return flatten()
+        finally:
+            self._path.pop()
 
-    def _inside(self, step: str, value: Any) -> Tree:
+    def part(self, step: Any, value: Any) -> Tree:
+        """The tree of a value inside this one."""
         return self.inside(step, lambda: self.flatten(value))
 
-    def _text(self, text: str) -> Tree:
+    def text(self, text: str) -> Tree:
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
             raise self.refuse(f"is a text with half a character: {error}") from None
         return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
-    def _bytes(self, data: bytes) -> Tree:
+    def bytes(self, data: bytes) -> Tree:
         return ("bytes", data) if len(data) < LONG_BYTES else ("long", False, self.buffer(data))
 
-    def _container(self, value: Any, make: Callable[[], Tree]) -> Tree:
+    def strings(self, items: Iterable[str | bytes | None], is_text: bool = True) -> Tree:
+        """Strings of any length; None where one is missing."""
+        encoded, is_there = [], []
+        for number, item in enumerate(items):
+            is_there.append(item is not None)
+            encoded.append(item if isinstance(item, bytes) else self._utf_8(number, item or ""))
+        offsets = np.zeros(len(encoded) + 1, "<i8")
+        np.cumsum([len(item) for item in encoded], out=offsets[1:])
+        validity = None if all(is_there) else self.validity(np.array(is_there))
+        return ("strings", len(encoded), self.buffer(offsets.view(np.uint8)), self.buffer(b"".join(encoded)), validity, is_text)
+
+    def validity(self, is_there: np.ndarray) -> int:
+        """A buffer with a bit for each item."""
+        return self.buffer(np.packbits(is_there, bitorder="little"))
+
+    def _utf_8(self, number: int, item: str) -> bytes:
+        try:
+            return item.encode()
+        except UnicodeEncodeError as error:
+            message = f"is a text with half a character: {error}"
+            raise UnknownType(f"{_place(self._name, [*self._path, number])} {message}") from None
+
+    def container(self, value: Any, make: Callable[[], Tree]) -> Tree:
+        """The tree of what may contain itself, which is refused."""
         if id(value) in self._above:
             raise self.refuse("contains itself")
         self._above.add(id(value))
-        tree = make()
-        self._above.remove(id(value))
-        return tree
+        try:
+            return make()
+        finally:
+            self._above.remove(id(value))
 
-    def _items(self, kind: str, items: Any) -> Tree:
-        return (kind, [self._inside(f"[{number}]", item) for number, item in enumerate(items)])
+    def items(self, kind: str, items: Iterable[Any]) -> Tree:
+        """The tree of values one after the other."""
+        return (kind, [self.part(number, item) for number, item in enumerate(items)])
+
+    def _sequence(self, kind: str, value: list[Any] | tuple[Any, ...]) -> Tree:
+        tree = self._run(kind, value) if len(value) >= LONG_ITEMS else None
+        return tree or self.container(value, lambda: self.items(kind, value))
+
+    def _run(self, kind: str, value: list[Any] | tuple[Any, ...]) -> Tree | None:
+        """The tree of many things of one type; none if they are not."""
+        types = set(map(type, value))
+        if types in ({str}, {bytes}, {str, type(None)}, {bytes, type(None)}):
+            tree = self.strings(value, str in types)
+            return tree if kind == "list" else of_python(kind, tree)
+        dtype = _RUNS.get(next(iter(types))) if len(types) == 1 else None
+        if dtype is None:
+            return None
+        try:
+            array = np.array(value, dtype)
+        except OverflowError:
+            return None
+        return of_python(kind, self.flatten(array))
 
     def _mapping(self, value: dict[Any, Any]) -> Tree:
-        pairs = [(self._inside(f"[{key!r}]", key), self._inside(f"[{key!r}]", item)) for key, item in value.items()]
-        return ("mapping", pairs)
-
-    def _array(self, array: np.ndarray) -> Tree:
-        array = array.view(np.ndarray)
-        if array.dtype.kind == "T":
-            return self._strings(array)
-        if array.dtype.hasobject:
-            raise self.refuse("is an array of Python objects; make it a list, or give it a type")
-        if array.flags.c_contiguous:
-            order = "C"
-        elif array.flags.f_contiguous:
-            order = "F"
-        else:
-            array, order = np.array(array, order="C"), "C"
-        data = array.reshape(-1, order=order).view(np.uint8) if array.nbytes else b""
-        return ("array", array.dtype, array.shape, order, self.buffer(data))
-
-    def _masked(self, array: np.ma.MaskedArray) -> Tree:
-        # One bit an item in the order in which the items lie.
-        items = self._array(np.ma.getdata(array))
-        mask = np.ma.getmaskarray(array).reshape(-1, order=items[3])
-        validity = self.buffer(np.packbits(~mask, bitorder="little"))
-        if array.ndim != 1:
-            # A node's length is that of its first dimension, so the shape stands beside it.
-            items = (*items[:2], (array.size,), *items[3:])
-        attributes = [
-            ("masked", ("bool", True)),
-            ("shape", ("tuple", [("int", length) for length in array.shape])),
-            ("fill_value", self._array(np.asarray(array.fill_value))),
-        ]
-        return ("attributed", ("nullable", items, validity), "numpy", attributes)
-
-    def _strings(self, array: np.ndarray) -> Tree:
-        missing_value = getattr(array.dtype, "na_object", None)
-        flat = array.reshape(-1).tolist()
-        is_missing = [not isinstance(item, str) for item in flat]
-        encoded = [b"" if missing else item.encode() for item, missing in zip(flat, is_missing)]
-        tree = self.strings(encoded, is_missing, True)
-        has_missing = hasattr(array.dtype, "na_object")
-        attributes = [
-            ("string_dtype", ("bool", True)),
-            ("shape", ("tuple", [("int", length) for length in array.shape])),
-            ("coerce", ("bool", bool(getattr(array.dtype, "coerce", True)))),
-        ]
-        if has_missing:
-            if not (missing_value is None or (isinstance(missing_value, float) and missing_value != missing_value)):
-                raise self.refuse("is an array of strings whose missing value is neither None nor NaN")
-            attributes.append(("missing", ("nothing",) if missing_value is None else ("float", float("nan"))))
-        return ("attributed", tree, "numpy", attributes)
-
-    def strings(self, encoded: list[bytes], is_missing: list[bool], is_text: bool) -> Tree:
-        """Strings of any length, some of them missing."""
-        offsets = np.zeros(len(encoded) + 1, "<i8")
-        np.cumsum([len(item) for item in encoded], out=offsets[1:])
-        numbers = self.buffer(offsets.view(np.uint8)), self.buffer(b"".join(encoded))
-        validity = None
-        if any(is_missing):
-            validity = self.buffer(np.packbits(~np.array(is_missing, bool), bitorder="little"))
-        return ("strings", len(encoded), *numbers, validity, is_text)
+        return ("mapping", [(self.part(key, key), self.part(key, item)) for key, item in value.items()])
 
 
-def _large_int(value: int) -> Tree:
+class Rebuilder:
+    """Makes a tree and its buffers into the value again."""
+
+    def __init__(self, name: str, memories: list[Any], mode: str, may_unpickle: bool = False) -> None:
+        self._name = name
+        self._path: list[Any] = []
+        self._memories = memories
+        self.mode = mode
+        self.may_unpickle = may_unpickle
+
+    def rebuild(self, tree: Tree) -> Any:
+        """The value of a tree. Raises `UnknownType` for what a later version has written."""
+        rebuild = _NODES.get(tree[0])
+        if rebuild is None:
+            raise self.refuse(f"is a {tree[0]!r}, which this version cannot read")
+        return rebuild(self, *tree[1:])
+
+    def part(self, step: Any, tree: Tree) -> Any:
+        """The value of a part, which errors name by this step."""
+        self._path.append(step)
+        value = self.rebuild(tree)
+        self._path.pop()
+        return value
+
+    def refuse(self, reason: str) -> UnknownType:
+        """What to raise for a value that cannot be read here."""
+        return UnknownType(f"{_place(self._name, self._path)} {reason}")
+
+    def damaged(self, what: str) -> Corrupt:
+        """What to raise for bytes that cannot be right."""
+        return Corrupt(f"{what} in {_place(self._name, self._path)} are damaged; restore the file from a copy")
+
+    def memory(self, buffer: int) -> Any:
+        """A buffer where it lies. Its pages may be lost, which whoever reads it has to bear."""
+        return self._memories[buffer]
+
+    def data(self, buffer: int) -> Any:
+        """A buffer that is about to be read; a lost page is an exception here."""
+        self._memories[buffer].populate()
+        return self._memories[buffer]
+
+    def bytes_over(self, buffer: int) -> np.ndarray:
+        """The bytes of a buffer, to be handed on: a copy, if they are few and to be written to."""
+        return bytes_over(self._memories[buffer], self.mode)
+
+    def is_there(self, validity: int, count: int) -> np.ndarray:
+        """Which of so many items are there."""
+        bits = np.frombuffer(self.data(validity), np.uint8)
+        return np.unpackbits(bits, count=count, bitorder="little").view(bool)
+
+    def strings(self, count: int, offsets: int, data: int, validity: int | None, is_text: bool) -> list[Any]:
+        """The strings, None where one is missing."""
+        places = self.places(offsets, data)
+        content = bytes(self.data(data))
+        pieces = [content[start:end] for start, end in zip(places[:-1].tolist(), places[1:].tolist(), strict=True)]
+        values: list[Any] = [self._decode(piece) for piece in pieces] if is_text else list(pieces)
+        if validity is not None:
+            for number in np.flatnonzero(~self.is_there(validity, count)).tolist():
+                values[number] = None
+        return values
+
+    def places(self, offsets: int, data: int) -> np.ndarray:
+        """The checked offsets of strings."""
+        places = np.frombuffer(self.data(offsets), "<i8")
+        if places[0] != 0 or places[-1] != len(self.memory(data)) or (places[1:] < places[:-1]).any():
+            raise self.damaged("the strings")
+        return places
+
+    def _decode(self, data: Any) -> str:
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError:
+            raise self.damaged("the bytes of a text") from None
+
+    def _long(self, is_text: bool, buffer: int) -> str | bytes:
+        data = self.data(buffer)
+        return self._decode(data) if is_text else bytes(data)
+
+    def _array(self, dtype: np.dtype[Any], shape: tuple[int, ...], order: str, buffer: int) -> np.ndarray:
+        return array_over(self._memories[buffer], dtype, shape, order, self.mode)
+
+    def _nullable(self, items: Tree, validity: int) -> Any:
+        values = self.rebuild(items)
+        order = items[3] if items[0] == "array" else "C"
+        return np.ma.MaskedArray(values, ~self.is_there(validity, values.size).reshape(values.shape, order=order))
+
+    def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
+        if has("pandas"):
+            return _module("_pandas").plain_categorical(self, indices, first, values, is_ordered)
+        return self.looked_up(indices, first, values)
+
+    def looked_up(self, indices: Tree, first: int, values: Tree) -> list[Any]:
+        """The items of a dictionary, None where one is missing."""
+        found, places = self.rebuild(values), self.places_from_0(indices, first).tolist()
+        if max(places, default=-1) >= len(found):
+            raise self.damaged("the places of a dictionary")
+        return [None if place < 0 else found[place] for place in places]
+
+    def places_from_0(self, indices: Tree, first: int) -> np.ndarray:
+        """The places of a dictionary counted from 0; below that where an item is missing."""
+        places = np.asarray(self.rebuild(indices))
+        if first == 0:
+            return places
+        return places.astype(np.int64) - first if places.dtype.kind == "u" else np.maximum(places, first - 1) - first
+
+    def _table(self, rows: int, columns: list[tuple[Tree, Tree]]) -> Any:
+        if has("pandas"):
+            return _module("_pandas").plain_frame(self, rows, columns)
+        names = [self.rebuild(name) for name, _ in columns]
+        if len(set(names)) < len(names):
+            raise self.refuse("is a table with several columns of one name: install pandas to restore it")
+        return {name: self.part(name, column) for name, (_, column) in zip(names, columns, strict=True)}
+
+    def _items(self, items: list[Tree]) -> list[Any]:
+        return [self.part(number, item) for number, item in enumerate(items)]
+
+    def _mapping(self, pairs: list[tuple[Tree, Tree]]) -> dict[Any, Any]:
+        keys = [self.rebuild(key) for key, _ in pairs]
+        try:
+            known = dict.fromkeys(keys)
+        except TypeError as error:
+            raise self.refuse(f"is a mapping with a key that cannot be one here: {error}") from None
+        if len(known) < len(keys):
+            raise self.refuse("is a mapping with several keys that are one here")
+        return {key: self.part(key, value) for key, (_, value) in zip(keys, pairs, strict=True)}
+
+    def _attributed(self, tree: Tree, owner: str, attributes: list[tuple[str, Tree]]) -> Any:
+        module = _OWNERS.get(owner)
+        if module is None or not all(map(has, _NEEDED.get(module, ()))):
+            # What another language keeps beside a value is not needed to read it here.
+            return self.rebuild(tree)
+        return _module(module).rebuild(self, tree, dict(attributes))
+
+    def _foreign(self, codec: str, stream: int, buffers: list[int]) -> Any:
+        module = _CODECS.get(codec)
+        if module is None:
+            reason = "which only R can read" if codec.startswith("r.") else "which this version cannot read"
+            raise self.refuse(f"is written as {codec}, {reason}")
+        if not all(map(has, _NEEDED.get(module, ()))):
+            raise self.refuse(f"is written as {codec}: install {' and '.join(_NEEDED[module])} to restore it")
+        return _module(module).rebuild_foreign(self, stream, buffers)
+
+
+def of_python(kind: str, tree: Tree, *attributes: tuple[str, Tree]) -> Tree:
+    """A tree of which Python has to know the type."""
+    return ("attributed", tree, "python", [("type", ("text", kind)), *attributes])
+
+
+def integer(value: int) -> Tree:
+    """The tree of an integer of any size."""
     if -(2**63) <= value < 2**63:
         return ("int", value)
     size = (abs(value).bit_length() + 7) // 8
     return ("large_int", value < 0, abs(value).to_bytes(size, "little"))
 
 
-def _of_python(kind: str, tree: Tree) -> Tree:
-    return ("attributed", tree, "python", [("type", ("text", kind))])
+def _place(name: str, path: list[Any]) -> str:
+    """Where in an object something is, as in an expression."""
+    return repr(name + "".join(f"[{step!r:.200}]" for step in path))
 
+
+#: Lists of these are arrays of those.
+_RUNS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 _PLAIN: dict[type, Callable[[Flattener, Any], Tree]] = {
     type(None): lambda _, value: ("nothing",),
     bool: lambda _, value: ("bool", value),
-    int: lambda _, value: _large_int(value),
+    int: lambda _, value: integer(value),
     float: lambda _, value: ("float", value),
     complex: lambda _, value: ("complex", value.real, value.imag),
-    str: lambda f, value: f._text(value),
-    bytes: lambda f, value: f._bytes(value),
-    bytearray: lambda f, value: _of_python("bytearray", f._bytes(bytes(value))),
-    list: lambda f, value: f._container(value, lambda: f._items("list", value)),
-    tuple: lambda f, value: f._container(value, lambda: f._items("tuple", value)),
-    dict: lambda f, value: f._container(value, lambda: f._mapping(value)),
-    set: lambda f, value: _of_python("set", f._items("list", value)),
-    frozenset: lambda f, value: _of_python("frozenset", f._items("list", value)),
-    range: lambda f, value: _of_python("range", ("tuple", [_large_int(n) for n in (value.start, value.stop, value.step)])),
-    slice: lambda f, value: _of_python("slice", f._items("tuple", (value.start, value.stop, value.step))),
+    str: lambda f, value: f.text(value),
+    bytes: lambda f, value: f.bytes(value),
+    list: lambda f, value: f._sequence("list", value),
+    tuple: lambda f, value: f._sequence("tuple", value),
+    dict: lambda f, value: f.container(value, lambda: f._mapping(value)),
 }
-
-#: By the name of a library, what makes its values into trees; none when it does not know the value. Modules register here
-#: that need not be there.
-_LIBRARIES: dict[str, Callable[[Flattener, Any], Tree | None]] = {}
-
-
-def _load(library: str) -> None:
-    """Loads what knows a library's values. Whoever has such a value has the library."""
-    if library == "pandas" and library not in _LIBRARIES:
-        try:
-            from . import _pandas
-        except ImportError:
-            return
-        register(library, _pandas.flatten, _pandas.rebuild)
-
-
-def register(library: str, flatten: Callable[[Flattener, Any], Tree | None], rebuild: Callable[..., Any]) -> None:
-    """Adds what knows the values of a library, and what it keeps beside them."""
-    _LIBRARIES[library] = flatten
-    _OWNERS[library] = rebuild
-
-
-class Rebuilder:
-    """Makes a tree and its buffers into the value again."""
-
-    def __init__(self, name: str, array: Callable[[int, np.dtype, tuple[int, ...], str], np.ndarray], data: Callable[[int], Any]):
-        """`array` makes an array over a buffer, and `data` gives a buffer's bytes."""
-        self._name = name
-        self._array = array
-        self._data = data
-
-    def rebuild(self, tree: Tree) -> Any:
-        """The value of a tree. Raises `UnknownType` for what a later version has written."""
-        rebuild = _NODES.get(tree[0])
-        if rebuild is None:
-            raise UnknownType(f"{self._name!r} has a {tree[0]!r} in it, which this version cannot read")
-        return rebuild(self, *tree[1:])
-
-    def _long(self, is_text: bool, buffer: int) -> str | bytes:
-        return self._decode(self._data(buffer)) if is_text else bytes(self._data(buffer))
-
-    def _decode(self, data: Any) -> str:
-        try:
-            return str(data, "utf-8")
-        except UnicodeDecodeError as error:
-            raise Corrupt(f"a text in {self._name!r} is damaged: {error}; restore the file from a copy") from None
-
-    def _nullable(self, items: Tree, validity: int) -> np.ma.MaskedArray:
-        array = self.rebuild(items)
-        return np.ma.MaskedArray(array, self.is_missing(validity, array.size).reshape(array.shape))
-
-    def is_missing(self, validity: int, count: int) -> np.ndarray:
-        """Which items are missing."""
-        bits = np.frombuffer(self._data(validity), np.uint8)
-        return np.unpackbits(bits, count=count, bitorder="little") == 0
-
-    def strings(self, count: int, offsets: int, data: int, validity: int | None, is_text: bool) -> list[Any]:
-        """The strings, None where one is missing."""
-        places = np.frombuffer(self._data(offsets), "<i8")
-        content = bytes(self._data(data))
-        if places[0] != 0 or places[-1] != len(content) or (np.diff(places) < 0).any():
-            raise Corrupt(f"the strings in {self._name!r} are damaged; restore the file from a copy")
-        pieces = [content[start:end] for start, end in zip(places[:-1].tolist(), places[1:].tolist())]
-        values: list[Any] = [self._decode(piece) for piece in pieces] if is_text else list(pieces)
-        if validity is not None:
-            for number in np.flatnonzero(self.is_missing(validity, count)).tolist():
-                values[number] = None
-        return values
-
-    def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> list[Any]:
-        found = self.rebuild(values)
-        return [None if place < first else found[place - first] for place in self.rebuild(indices).tolist()]
-
-    def _table(self, rows: int, columns: list[tuple[Tree, Tree]]) -> dict[Any, Any]:
-        return {self.rebuild(name): self.rebuild(column) for name, column in columns}
-
-    def _attributed(self, tree: Tree, owner: str, attributes: list[tuple[str, Tree]]) -> Any:
-        _load(owner)
-        known = _OWNERS.get(owner)
-        if known is None:
-            # What another language keeps beside a value is not needed to read it here.
-            return self.rebuild(tree)
-        return known(self, tree, dict(attributes))
-
-    def _of_python(self, tree: Tree, attributes: dict[str, Tree]) -> Any:
-        kind = self.rebuild(attributes["type"])
-        make = {"bytearray": bytearray, "set": set, "frozenset": frozenset}.get(kind)
-        if make is not None:
-            return make(self.rebuild(tree))
-        if kind in ("range", "slice"):
-            return {"range": range, "slice": slice}[kind](*self.rebuild(tree))
-        raise UnknownType(f"{self._name!r} has a {kind!r} in it, which this version cannot read")
-
-    def _of_numpy(self, tree: Tree, attributes: dict[str, Tree]) -> Any:
-        value = self.rebuild(tree)
-        if "scalar" in attributes:
-            return value[()]
-        if "masked" in attributes:
-            shape, order = self.rebuild(attributes["shape"]), tree[1][3]
-            value = np.ma.MaskedArray(value.data.reshape(shape, order=order), value.mask.reshape(shape, order=order))
-            value.fill_value = self.rebuild(attributes["fill_value"])
-            return value
-        if "string_dtype" in attributes:
-            options: dict[str, Any] = {"coerce": self.rebuild(attributes["coerce"])}
-            if "missing" in attributes:
-                options["na_object"] = self.rebuild(attributes["missing"])
-                value = [options["na_object"] if item is None else item for item in value]
-            dtype = np.dtypes.StringDType(**options)
-            return np.array(value, dtype).reshape(self.rebuild(attributes["shape"]))
-        return value
-
 
 _NODES: dict[str, Callable[..., Any]] = {
     "nothing": lambda r: None,
@@ -306,21 +354,60 @@ _NODES: dict[str, Callable[..., Any]] = {
     "text": lambda r, text: text,
     "bytes": lambda r, data: bytes(data),
     "long": Rebuilder._long,
-    "array": lambda r, dtype, shape, order, buffer: r._array(buffer, dtype, shape, order),
+    "array": Rebuilder._array,
     "nullable": Rebuilder._nullable,
     "strings": Rebuilder.strings,
     "dictionary": Rebuilder._dictionary,
-    "list": lambda r, items: [r.rebuild(item) for item in items],
-    "tuple": lambda r, items: tuple(r.rebuild(item) for item in items),
-    "mapping": lambda r, pairs: {r.rebuild(key): r.rebuild(value) for key, value in pairs},
+    "list": Rebuilder._items,
+    "tuple": lambda r, items: tuple(r._items(items)),
+    "mapping": Rebuilder._mapping,
     "table": Rebuilder._table,
     "attributed": Rebuilder._attributed,
+    "foreign": Rebuilder._foreign,
 }
 
-_OWNERS: dict[str, Callable[[Rebuilder, Tree, dict[str, Tree]], Any]] = {
-    "python": Rebuilder._of_python,
-    "numpy": Rebuilder._of_numpy,
-}
+# Which module of this package knows what. None is imported before it is needed: the libraries need not be there.
 
-# Numbers lie in buffers as the machine has them, and every type says its byte order.
-assert sys.byteorder == "little"
+#: Values, by the library that their type is of.
+_LIBRARIES = {
+    **dict.fromkeys(("builtins", "datetime", "decimal", "fractions", "pathlib", "uuid"), "_python"),
+    "numpy": "_numpy",
+    "pandas": "_pandas",
+    "pyarrow": "_arrow",
+}
+#: Attributes, by their owner.
+_OWNERS = {
+    "python": "_python",
+    "numpy": "_numpy",
+    "pandas": "_pandas",
+    "arrow": "_arrow",
+    "dlpack": "_tensors",
+    "r": "_r",
+}
+#: What is foreign, by its codec.
+_CODECS = {"python.pickle-5": "_pickle", "arrow.ipc-stream": "_arrow"}
+#: What a module cannot do without.
+_NEEDED = {"_pandas": ("pandas",), "_arrow": ("pyarrow",)}
+
+
+def _module_of(value: Any) -> str | None:
+    """The module that may know a value."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return "_numpy"
+    module = _LIBRARIES.get(type(value).__module__.partition(".")[0])
+    if module is None and any(hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__")):
+        module = "_arrow" if has("pyarrow") else None
+    if module is None and hasattr(value, "__dlpack__"):
+        module = "_tensors"
+    return module
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f".{name}", __package__)
+
+
+def has(library: str) -> bool:
+    """Whether a library can be imported."""
+    if library in sys.modules:
+        return sys.modules[library] is not None
+    return importlib.util.find_spec(library) is not None

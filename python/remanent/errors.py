@@ -151,6 +151,10 @@ class ShapeOverflow(Error, ValueError, code="shape-overflow"):
     """The array has more bytes than can be addressed."""
 
 
+class Unsupported(Error, NotImplementedError, code="unsupported"):
+    """This version, or this device, cannot do that."""
+
+
 class Cancelled(Error, code="cancelled"):
     """The operation was given up; nothing was changed."""
 

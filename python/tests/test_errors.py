@@ -183,7 +183,10 @@ def test_modes(path):
             remanent.open(path, mode)
     with remanent.open(path) as pool:
         with pytest.raises(ValueError):
+            pool.restore(mode="w+")
+        with pytest.raises(remanent.Unsupported, match="in place") as caught:
             pool.restore(mode="r+")
+        assert isinstance(caught.value, NotImplementedError) and caught.value.code == "unsupported"
         with pytest.raises(ValueError):
             pool.persist(a=np.arange(3), threads=0)
 

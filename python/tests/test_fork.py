@@ -30,7 +30,7 @@ def in_forked_child(pool, path, view, private, queue):
         "reading is refused": refused(pool.__getitem__, "a") and refused(pool.restore) and refused(len, pool),
         "writing is refused": refused(pool.persist, {"c": before}) and refused(pool.__delitem__, "a"),
         "the rest is refused": refused(pool.gc) and refused(pool.refresh) and refused(pool.grow, "4MiB"),
-        "a transaction is refused": refused(pool._commit, {}, ["a"], None, False, None),
+        "a transaction is refused": refused(pool._commit, [], ["a"], None, False, None),
     }
     private[:] = 7
     with remanent.open(path, "r") as own:

@@ -1,5 +1,6 @@
 """Arrays outlive everything that they came from."""
 
+import copy
 import gc
 import os
 import pickle
@@ -58,6 +59,37 @@ def test_a_pickled_array_is_a_copy(path):
         with pytest.raises(TypeError):
             pickle.dumps(pool)
     assert array[-1] == 499_999
+
+
+@pytest.mark.parametrize("mode", ["c", "r"])
+def test_copies_are_apart_from_the_pool(path, mode):
+    with filled(path) as pool:
+        pool["parts"] = {"large": np.arange(500_000), "few": [1, "x"]}
+        restored = pool.restore(mode=mode)
+    for name in ("large", "small"):
+        array = restored[name]
+        for made in (copy.copy(array), copy.deepcopy(array), array.copy()):
+            assert (made == array).all() and made.flags.writeable
+            made[0] = -1
+            assert array[0] == 0
+        pickled = pickle.loads(pickle.dumps(array, protocol=5))
+        assert (pickled == array).all() and not np.shares_memory(pickled, array)
+    parts = copy.deepcopy(restored["parts"])
+    parts["large"][0] = -1
+    assert restored["parts"]["large"][0] == 0 and parts["few"] == [1, "x"]
+
+
+def test_parts_outlive_everything_that_they_came_from(path):
+    with filled(path) as pool:
+        pool["parts"] = {"large": [np.arange(500_000)]}
+        view = pool["parts"]["large"][0][10:].reshape(2, -1)[1:, ::7]
+        wanted = view.copy()
+        pool["parts"] = None
+        pool.gc()
+        pool["more"] = np.zeros(500_000)
+    del pool
+    gc.collect()
+    assert (view == wanted).all()
 
 
 def test_restoring_without_closing_leaks_no_lock(path):

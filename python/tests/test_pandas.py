@@ -91,3 +91,50 @@ def test_an_extension_type_that_is_not_known_is_named(path):
     with remanent.create(path, "8MiB") as pool:
         with pytest.raises(remanent.UnknownType, match="period"):
             pool.persist(x=pd.DataFrame({"a": pd.period_range("2020", periods=3)}))
+
+
+def test_columns_of_arrow_types_come_back(path):
+    pa = pytest.importorskip("pyarrow")
+    made = pd.DataFrame(
+        {
+            "i": pd.array([1, None, 3], "int64[pyarrow]"),
+            "l": pd.array([[1], None, [2, 3]], pd.ArrowDtype(pa.list_(pa.int32()))),
+            "s": pd.array(["a", None, "größe"], "string[python]"),
+            "t": pd.array(["a", None, "größe"], "string[pyarrow]"),
+        }
+    )
+    again = trip(path, made=made)["made"]
+    pd.testing.assert_frame_equal(again, made)
+    assert list(again.dtypes) == list(made.dtypes)
+
+
+def test_objects_that_are_sequences_stay_whole(path):
+    made = pd.DataFrame({"pairs": [(1, 2), (3, 4)], "arrays": [np.arange(2), np.arange(2)], "dicts": [{"a": 1}, {}]})
+    again = trip(path, made=made)["made"]
+    assert again["pairs"].tolist() == [(1, 2), (3, 4)] and again["dicts"].tolist() == [{"a": 1}, {}]
+    assert [list(item) for item in again["arrays"]] == [[0, 1], [0, 1]]
+
+
+def test_time_zones_without_a_name_are_refused_and_offsets_kept(path):
+    import datetime
+
+    class Nowhere(datetime.tzinfo):
+        def utcoffset(self, moment):
+            return datetime.timedelta(0)
+
+    offset = datetime.timezone(datetime.timedelta(hours=-3))
+    made = pd.Series(pd.date_range("2020", periods=2, tz=offset))
+    pd.testing.assert_series_equal(trip(path, made=made)["made"], made)
+    with remanent.open(path) as pool, pytest.raises(remanent.UnknownType, match="time zone"):
+        pool["x"] = pd.Series(pd.to_datetime(["2020-01-01"]).tz_localize(Nowhere()))
+
+
+def test_half_characters_in_a_column_are_named(path):
+    with remanent.create(path, "8MiB") as pool, pytest.raises(remanent.UnknownType, match=r"x\['s'\].* half a"):
+        pool["x"] = pd.DataFrame({"s": pd.array(["a", "\ud800"], pd.StringDtype("python"))})
+
+
+def test_single_moments_keep_their_unit(path):
+    moments = [pd.Timestamp("2020-01-01").as_unit(unit) for unit in ("s", "ms", "us", "ns")]
+    again = trip(path, moments=moments)["moments"]
+    assert again == moments and [moment.unit for moment in again] == [moment.unit for moment in moments]

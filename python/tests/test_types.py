@@ -163,3 +163,97 @@ def test_restored_arrays_are_aligned_for_vectors(path):
             pool.persist({f"{index}": np.arange(100_000 + index), f"small {index}": np.arange(3)})
         for name, array in pool.restore(mode="r").items():
             assert array.ctypes.data % 64 == 0, name
+
+
+@pytest.mark.parametrize("mode", ["c", "r"])
+def test_masked_arrays_stay_masked(path, mode):
+    base = np.arange(24.0).reshape(2, 3, 4)
+    fields = np.ma.masked_array(noise([("a", "i4"), ("b", "M8[s]")], (5,)), [(0, 1), (1, 0)] * 2 + [(1, 1)])
+    arrays = {
+        "plain": np.ma.masked_array([1, 2, 3], [0, 1, 0], fill_value=-7),
+        "whole": np.ma.masked_array(base),
+        "fortran": np.ma.masked_array(np.asfortranarray(base), base % 3 == 0),
+        "strided": np.ma.masked_array(base, base % 5 == 0)[:, ::-2, 1:],
+        "zero-d": np.ma.masked_array(3.5, True),
+        "empty": np.ma.masked_array(np.empty((0, 3), "f4"), np.empty((0, 3), bool)),
+        "times": np.ma.masked_array(np.array(["2020-01-01", "NaT"], "M8[D]"), [1, 0]),
+        "texts": np.ma.masked_array(["a", "größe"], [0, 1]),
+        "big-endian": np.ma.masked_array(np.arange(4, dtype=">i4"), [0, 0, 1, 0]),
+        "fields": fields,
+        "hard": np.ma.masked_array([1, 2], [0, 1], hard_mask=True),
+    }
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist(arrays)
+        pool["constant"] = np.ma.masked
+        restored = pool.restore(mode=mode)
+    assert restored.pop("constant") is np.ma.masked
+    for name, wanted in arrays.items():
+        got = restored[name]
+        assert type(got) is np.ma.MaskedArray and got.dtype == wanted.dtype and got.shape == wanted.shape, name
+        assert np.array_equal(np.ma.getmaskarray(got), np.ma.getmaskarray(wanted)), name
+        assert got.data.tobytes() == np.ascontiguousarray(wanted.data).tobytes(), name
+        assert str(got.fill_value) == str(wanted.fill_value) and got.hardmask == wanted.hardmask, name
+    assert np.ma.getmask(restored["whole"]) is np.ma.nomask
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_subclasses_come_back_as_plain_arrays(path):
+    class Mine(np.ndarray):
+        pass
+
+    subclasses = {
+        "matrix": np.asmatrix([[1, 2], [3, 4]]),
+        "record": np.rec.array([(1, 2.5)], dtype=[("n", "i4"), ("v", "f8")]),
+        "mine": np.arange(3).view(Mine),
+        "characters": np.char.array(["a", "bc"]),
+    }
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist(subclasses, listed=list(subclasses.values()))
+        for again in (list(pool.restore(subclasses).values()), pool["listed"]):
+            for got, wanted in zip(again, subclasses.values(), strict=True):
+                assert type(got) is np.ndarray and np.array_equal(got, np.asarray(wanted))
+
+
+def test_types_of_other_packages(path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    names = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"]
+    arrays = {name: np.arange(4 * 30_000).reshape(4, -1).astype(getattr(ml_dtypes, name)) for name in names}
+    with remanent.create(path, "16MiB") as pool:
+        pool.persist(arrays, single=arrays["bfloat16"][0, 3])
+        for mode in ("c", "r"):
+            for name, array in pool.restore(names, mode=mode).items():
+                same(array, arrays[name])
+        assert pool["single"] == 3 and pool["single"].dtype == ml_dtypes.bfloat16
+        with pytest.raises(remanent.UnknownType, match="another package"):
+            pool["x"] = np.zeros(3, [("a", ml_dtypes.bfloat16)])
+
+
+def test_a_type_of_a_package_that_is_not_there_says_so(path, monkeypatch):
+    import sys
+
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with remanent.create(path, "8MiB") as pool:
+        pool["x"] = {"k": np.zeros(3, ml_dtypes.bfloat16)}
+        monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+        with pytest.raises(remanent.UnknownType, match=r"x\['k'\].*bfloat16.*install"):
+            pool["x"]
+
+
+@pytest.mark.skipif(not hasattr(getattr(np, "dtypes", None), "StringDType"), reason="NumPy 2 has them")
+def test_strings_of_any_length_in_any_shape(path):
+    kind = np.dtypes.StringDType
+    arrays = {
+        "zero-d": np.array("größe", kind()),
+        "empty": np.empty((0, 3), kind()),
+        "fortran": np.asfortranarray(np.array([["a", "b"], ["", "c" * 100]], kind())),
+        "reversed": np.array(["a", "b", "c"], kind())[::-2],
+        "strict": np.array(["a"], kind(coerce=False)),
+        "named": np.array(["a", "missing"], kind(na_object="missing")),
+    }
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist(arrays)
+        for name, got in pool.restore().items():
+            assert got.dtype == arrays[name].dtype and got.shape == arrays[name].shape and (got == arrays[name]).all()
+        pandas = pytest.importorskip("pandas")
+        pool["missing"] = np.array(["a", pandas.NA], kind(na_object=pandas.NA))
+        assert pool["missing"].tolist() == ["a", pandas.NA]

@@ -78,6 +78,26 @@ fn what_does_not_belong_together_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_grid_has_a_bit_for_each_item_and_a_column_may_be_foreign() {
+    let grid = |rows, columns| {
+        let shape = vec![rows, columns];
+        let items = Array { dtype: DType::U8, shape, order: Order::ColumnMajor, buffer: Buffer(0) };
+        Node::Nullable { items: Box::new(Node::Array(items)), validity: Buffer(1) }
+    };
+    let lengths = [15, 2];
+    assert!(grid(5, 3).check(&lengths).is_ok());
+    assert!(grid(5, 3).check(&[15, 1]).is_err(), "a bit for each row is not enough");
+    assert!(grid(u64::MAX, 3).check(&lengths).is_err());
+    let foreign = |rows| {
+        let foreign = Node::Foreign { codec: "x".into(), stream: Buffer(2), buffers: Vec::new() };
+        let foreign = Node::Attributed { value: Box::new(foreign), owner: "y".into(), attributes: Vec::new() };
+        Node::Table { rows, columns: vec![(Node::Int(0), grid(5, 3)), (Node::Int(1), foreign)] }
+    };
+    assert!(foreign(5).check(&[15, 2, 9]).is_ok());
+    assert!(foreign(4).check(&[15, 2, 9]).is_err(), "the other column has five rows");
+}
+
+#[test]
 fn a_changed_buffer_is_found_by_its_own_sum() {
     let media = Heap::new();
     let store = create(&media);

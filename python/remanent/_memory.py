@@ -1,0 +1,31 @@
+"""Arrays over the memory of restored objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+#: Below this size a restored array is an ordinary one: a mapping of its own would cost more than the copy.
+SMALL_BYTES = 64 << 10
+
+
+def array_over(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any, mode: str) -> np.ndarray:
+    """An array over a memory; a copy, if it is small or shares its pages with others and is to be written to."""
+    if len(memory) == 0:
+        array = np.ndarray(shape, dtype, order=order)  # np.empty gives strings without a length one
+    else:
+        # As bytes, because a copy of structures would leave out what lies between the fields.
+        array = bytes_over(memory, mode).view(dtype).reshape(shape, order=order)
+    if mode == "r":
+        array.flags.writeable = False
+    return array
+
+
+def bytes_over(memory: Any, mode: str) -> np.ndarray:
+    """The bytes of a memory, as `array_over`."""
+    flat = np.frombuffer(memory, np.uint8)
+    if mode == "c" and (len(memory) < SMALL_BYTES or not memory.writable and memory.is_small):
+        memory.populate()
+        return flat.copy()
+    return flat
