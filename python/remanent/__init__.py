@@ -13,7 +13,7 @@ names too.
 """
 
 from . import errors
-from ._pool import Durability, ObjectInfo, Pool, Transaction, create, persist, restore
+from ._pool import Durability, ObjectInfo, Persisted, Pool, Transaction, Written, create, persist, restore
 from ._pool import open as open
 from ._remanent import VERSION as __version__
 from .errors import (
@@ -70,6 +70,7 @@ __all__ = [
     "NotFound",
     "NotWritable",
     "ObjectInfo",
+    "Persisted",
     "Pool",
     "PoolBusy",
     "PoolFull",
@@ -82,6 +83,7 @@ __all__ = [
     "UsedAfterFork",
     "WritesRefused",
     "WrongLayout",
+    "Written",
     "__version__",
     "create",
     "errors",

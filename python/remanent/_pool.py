@@ -55,6 +55,27 @@ class ObjectInfo:
     checksum: bool | None = None
 
 
+@dataclass(frozen=True)
+class Written:
+    """How an object was persisted."""
+
+    way: str
+    """``'whole'``; or ``'changed pages, by PAGEMAP_SCAN'`` (``/proc/self/pagemap`` where the kernel has only that) for an
+    object that was restored, changed a little and persisted again under its name."""
+    copied_bytes: int
+
+
+class Persisted(int):
+    """The generation of a commit, which is a number, and how each object was written."""
+
+    written: dict[str, Written]
+
+    def __new__(cls, generation: int, written: dict[str, Written]) -> Persisted:
+        persisted = super().__new__(cls, generation)
+        persisted.written = written
+        return persisted
+
+
 class Pool(MutableMapping[str, Any]):
     """An open pool, which is also a mapping from names to objects.
 
@@ -147,7 +168,7 @@ class Pool(MutableMapping[str, Any]):
         progress: Progress | bool | None = None,
         pickle: bool | None = None,
         **more: Any,
-    ) -> int:
+    ) -> Persisted:
         """Persists objects in one atomic step: after a crash all of them are there, or none.
 
         Objects are NumPy arrays, `str`, `bytes`, and Python's numbers, which become arrays without dimensions; lists,
@@ -155,7 +176,9 @@ class Pool(MutableMapping[str, Any]):
         `UnknownType`, which names it.
 
         When this returns they are durable, as far as `durability` goes. What a name held before stays untouched until
-        then, so the pool needs room for both. Returns the generation of the commit.
+        then, so the pool needs room for both. Of an array that was restored with mode ``'c'`` and is persisted again
+        under its name only the pages that were written to are copied, if they are less than half of it and nobody else
+        has the object. Returns the generation of the commit, and in its `written` which way each object went.
 
         threads: how many copy, at most the CPUs; 8 unless told. checksum: sums each array, for `verify`.
         progress: called as ``progress(done_bytes, total_bytes)``; what it raises before the end ends the persist, and
@@ -174,21 +197,22 @@ class Pool(MutableMapping[str, Any]):
         threads: int | None,
         checksum: bool,
         progress: Progress | bool | None,
-    ) -> int:
+    ) -> Persisted:
         if threads is not None and threads < 1:
             raise ValueError(f"{threads} threads cannot copy")
         with told(progress, "persist") as tell:
-            generation = self._native.persist(items, removes, threads, checksum, tell)
+            generation, written = self._native.persist(items, removes, threads, checksum, tell)
             if tell is not None:
                 total_bytes = sum(size_of(item) for item in items)
                 tell(total_bytes, total_bytes)
-        return generation
+        return Persisted(generation, {name: Written(way, copied) for name, way, copied in written})
 
     def restore(
         self,
         names: Iterable[str] | None = None,
         *,
         mode: str = "c",
+        to: str = "pmem",
         populate: bool = False,
         pickle: bool | None = None,
     ) -> dict[str, Any]:
@@ -197,18 +221,23 @@ class Pool(MutableMapping[str, Any]):
         mode: NumPy's letters. ``'c'`` for arrays that may be written to, without any effect on the pool (a page is
         copied when it is first written to); ``'r'`` for read-only arrays. On device-DAX, which has no private mappings,
         large arrays are read-only in either mode. ``'r+'``, writing in place, is `Unsupported`.
+        to: ``'pmem'`` leaves the bytes where they are; ``'dram'`` copies them to memory of the process, which is worth its
+        time where the pool's device is slower.
         populate: touches every page, so that a lost one is an exception here. Without it restoring takes as long for a
         large array as for a small one, and the pages come when they are used.
         pickle: whether pickles are loaded, which can run any code: say so only if you trust whoever wrote the pool.
         Unless told, as the pool was opened.
         """
         _check_view_mode(mode)
+        if to not in ("pmem", "dram"):
+            raise ValueError(f"to is 'pmem' or 'dram', not {to!r}")
         if isinstance(names, str):
             raise TypeError("names is a list of names")
         names = None if names is None else [check_name(name) for name in names]
         may_unpickle = self._pickle if pickle is None else pickle
+        form = "copied" if to == "dram" else "private" if mode == "c" else "shared"
         restored = {}
-        for name, kind, dtype, shape, order, memories in self._native.restore(names, mode == "c"):
+        for name, kind, dtype, shape, order, memories in self._native.restore(names, form):
             if populate:
                 for memory in memories:
                     memory.populate()
@@ -391,7 +420,7 @@ def _opened(pool: Pool, prefault: bool) -> Pool:
     return pool
 
 
-def persist(target: Path | Pool, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> int:
+def persist(target: Path | Pool, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> Persisted:
     """Persists objects into a pool, or into the pool at a path; see `Pool.persist`."""
     if isinstance(target, Pool):
         return target.persist(arrays, **more)
@@ -404,12 +433,13 @@ def restore(
     names: Iterable[str] | None = None,
     *,
     mode: str = "c",
+    to: str = "pmem",
     populate: bool = False,
     pickle: bool | None = None,
 ) -> dict[str, Any]:
     """Restores objects from a pool, or from the pool at a path; see `Pool.restore`. They outlive the pool."""
     if isinstance(target, Pool):
-        return target.restore(names, mode=mode, populate=populate, pickle=pickle)
+        return target.restore(names, mode=mode, to=to, populate=populate, pickle=pickle)
     _check_view_mode(mode)
     with open(target, "r") as pool:
-        return pool.restore(names, mode=mode, populate=populate, pickle=pickle)
+        return pool.restore(names, mode=mode, to=to, populate=populate, pickle=pickle)

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyTuple;
 use store::{
-    Checksums, Descriptor, ErrorCode, Mapped, Object, Order, PersistOptions, Progress, Source, Store,
+    Checksums, Descriptor, ErrorCode, Mapped, Object, Order, PageScan, PersistOptions, Progress, Source, Store, Way,
     default_copy_threads,
 };
 
@@ -85,14 +85,17 @@ pub(crate) struct How {
     pub(crate) progress: Option<Py<PyAny>>,
 }
 
-/// Persists and removes in one commit. Returns the generation.
+/// The generation of a commit; of each object its name, which way it was written, and how many bytes were copied.
+pub(crate) type Persisted = (u64, Vec<(String, &'static str, u64)>);
+
+/// Persists and removes in one commit.
 pub(crate) fn persist(
     py: Python<'_>,
     store: &Store<Mapped>,
     items: &[Item<'_>],
     removes: &[String],
     how: &How,
-) -> PyResult<u64> {
+) -> PyResult<Persisted> {
     let mut transaction = store.transaction();
     for item in items {
         transaction.put(item.name(), item.object(py)?);
@@ -112,7 +115,22 @@ pub(crate) fn persist(
     let result = py.detach(|| transaction.commit(&options));
     match failure.into_inner().expect("only the caller's thread locks it") {
         Some(error) => Err(error),
-        None => result.map_err(|error| raise(py, &error)),
+        None => {
+            let committed = result.map_err(|error| raise(py, &error))?;
+            let written =
+                committed.written.into_iter().map(|object| (object.name, way(object.way), object.copied_bytes));
+            Ok((committed.generation, written.collect()))
+        }
+    }
+}
+
+/// As [`store::Way`], in a word.
+fn way(way: Way) -> &'static str {
+    match way {
+        Way::Whole => "whole",
+        Way::Changed(None) => "changed",
+        Way::Changed(Some(PageScan::PagemapScan)) => "changed pages, by PAGEMAP_SCAN",
+        Way::Changed(Some(_)) => "changed pages, by /proc/self/pagemap",
     }
 }
 

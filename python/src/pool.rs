@@ -10,14 +10,14 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
-    Buffer, Checksum, Descriptor, Error, ErrorCode, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions,
-    PrivateMapping, Store, Stripe,
+    Buffer, Checksum, Descriptor, ErrorCode, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions, Store,
+    Stripe,
 };
 
 use crate::dtype::to_numpy;
 use crate::error::{exception_at, raise};
-use crate::memory::Memory;
-use crate::persist::{How, Item, persist};
+use crate::memory::{Form, Memory};
+use crate::persist::{How, Item, Persisted, persist};
 use crate::value::to_tree;
 
 /// Objects below this size are copied by the Python layer: a mapping each would cost more.
@@ -257,7 +257,7 @@ impl NativePool {
         threads: Option<usize>,
         checksum: bool,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Persisted> {
         let store = self.store(py)?;
         let _persisting = Persisting::into(&store);
         persist(py, &store, &items, &removes, &How { threads, checksum, progress })
@@ -268,12 +268,18 @@ impl NativePool {
     }
 
     /// Objects of one generation; all of them when no names are given.
-    fn restore<'py>(&self, py: Python<'py>, names: Option<Vec<String>>, private: bool) -> PyResult<Vec<Restored<'py>>> {
+    fn restore<'py>(&self, py: Python<'py>, names: Option<Vec<String>>, form: &str) -> PyResult<Vec<Restored<'py>>> {
+        let form = match form {
+            "shared" => Form::Shared,
+            "private" => Form::Private,
+            "copied" => Form::Copied,
+            other => return Err(PyValueError::new_err(format!("there is no form {other:?}"))),
+        };
         let views = self.run(py, |store| match names {
             Some(names) => store.get_all(&names.iter().map(String::as_str).collect::<Vec<_>>()),
             None => store.get_every(),
         })?;
-        views.into_iter().map(|view| restored(py, view, private)).collect()
+        views.into_iter().map(|view| restored(py, view, form)).collect()
     }
 
     /// What there is, one dict an object.
@@ -388,37 +394,26 @@ fn order_letter(descriptor: &Descriptor) -> char {
 }
 
 /// As [`restored`]; in the place of the dtype stands the tree, and in that of the memory a list of them.
-fn restored_value(py: Python<'_>, view: ObjectView<Mapped>, private: bool) -> PyResult<Restored<'_>> {
+fn restored_value(py: Python<'_>, view: ObjectView<Mapped>, form: Form) -> PyResult<Restored<'_>> {
     let value = Arc::new(view.value().map_err(|error| raise(py, &error))?);
     let memory = |number| {
         let buffer = Buffer(number);
-        let private = match private {
-            true => value.private(buffer).or_else(|error| none_on_devices(py, error))?,
-            false => None,
-        };
-        Ok(Memory::of_part(value.clone(), buffer, private))
+        py.detach(|| Memory::of_part(value.clone(), buffer, form)).map_err(|error| raise(py, &error))
     };
     let memories = (0..value.buffers()).map(memory).collect::<PyResult<Vec<_>>>()?;
     let tree = to_tree(py, value.tree())?.into_any();
     Ok((view.name().to_owned(), "value", tree, PyTuple::empty(py), 'C', memories))
 }
 
-/// Device-DAX has no private mappings; what is restored is read-only there.
-fn none_on_devices(py: Python<'_>, error: Error) -> PyResult<Option<PrivateMapping>> {
-    if error.code() == ErrorCode::Unsupported { Ok(None) } else { Err(raise(py, &error)) }
-}
-
-fn restored(py: Python<'_>, view: ObjectView<Mapped>, private: bool) -> PyResult<Restored<'_>> {
+fn restored(py: Python<'_>, view: ObjectView<Mapped>, form: Form) -> PyResult<Restored<'_>> {
     let descriptor = view.descriptor().clone();
     if descriptor.kind() == ObjectKind::Value {
-        return restored_value(py, view, private);
+        return restored_value(py, view, form);
     }
-    let private = match private && descriptor.payload_bytes() >= SMALL_BYTES {
-        true => view.private().or_else(|error| none_on_devices(py, error))?,
-        false => None,
-    };
     let dtype = to_numpy(py, descriptor.dtype())?;
     let shape = PyTuple::new(py, descriptor.shape())?;
     let (kind, order) = (kind_name(&descriptor), order_letter(&descriptor));
-    Ok((view.name().to_owned(), kind, dtype, shape, order, vec![Memory::new(view, private)]))
+    let name = view.name().to_owned();
+    let memory = py.detach(|| Memory::new(view, form, SMALL_BYTES)).map_err(|error| raise(py, &error))?;
+    Ok((name, kind, dtype, shape, order, vec![memory]))
 }

@@ -432,6 +432,14 @@ impl<M: Media> Value<M> {
         }
     }
 
+    /// How long a buffer is.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn len_bytes(&self, buffer: Buffer) -> u64 {
+        self.places[buffer.0 as usize].len_bytes
+    }
+
     /// A copy of a buffer's bytes.
     ///
     /// # Errors
