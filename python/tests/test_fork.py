@@ -169,3 +169,29 @@ def test_a_process_that_is_not_forked_from_this_one_gets_copies_and_opens_the_po
         pool["b"] = np.arange(3)
         with pytest.raises(TypeError, match="pickle"):
             pickle.dumps(pool)
+
+
+def test_a_child_keeps_what_it_inherited_when_the_parent_persists_its_changes(path):
+    """The parent's array is the child's too: pages that only the parent has changed must not go home under it."""
+    n = 1 << 16
+    with remanent.create(path, "64MB") as pool:
+        pool.persist(x=np.zeros(n))
+        x = pool["x"]
+        wait, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.read(wait, 1)
+                status = int(x.any())
+            finally:
+                os._exit(status)
+        x[5] = 1
+        assert pool.persist(x=x).written["x"].way == "whole"
+        os.write(go, b".")
+        assert os.waitpid(child, 0)[1] == 0, "the child saw its parent's change"
+        os.close(wait)
+        os.close(go)
+        x = pool["x"]
+        x[6] = 1
+        assert pool.persist(x=x).written["x"].way.startswith("changed pages")

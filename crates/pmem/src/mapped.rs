@@ -40,6 +40,7 @@ mod words;
 
 pub use changed::{PageScan, changed_pages};
 pub use file::MappedFile;
+pub use fork::forks;
 pub use map::Mapping;
 pub use private::PrivateMapping;
 pub use probe::{KernelFeatures, Probe};

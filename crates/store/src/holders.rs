@@ -2,12 +2,13 @@
 //!
 //! A commit that writes changed bytes back to where they belong must know that no view would see them change: neither
 //! those of other processes, which the pool knows, nor those of this one, which are counted here. The view whose private
-//! pages the changes come from sees its own pages there, whatever becomes of the file's.
+//! pages the changes come from sees its own pages there, whatever becomes of the file's. A child that was forked has the
+//! views of its parent, without those pages that were changed since, so views from before a fork are always in the way.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::Extent;
+use pmem::{Extent, forks};
 
 /// All views that were given out and live.
 pub(crate) struct Holders {
@@ -33,6 +34,8 @@ pub(crate) struct Holder(u64);
 struct Held {
     /// The catalogue generation in which its object was committed.
     born: u64,
+    /// How often the process had forked.
+    forks: u64,
     privates: usize,
     is_shared: bool,
 }
@@ -109,7 +112,7 @@ impl State {
         self.next += 1;
         let holder = Holder(self.next);
         for start in extents.iter().map(start) {
-            let held = Held { born, privates: 0, is_shared: false };
+            let held = Held { born, forks: forks(), privates: 0, is_shared: false };
             self.extents.entry(start).or_default().insert(holder, held);
         }
         holder
@@ -119,9 +122,9 @@ impl State {
     /// `generation`: but for these holders, if they see them through one private mapping at most.
     pub(crate) fn is_free(&self, extent: Extent, generation: u64, but: &[Holder]) -> bool {
         let Some(held) = self.extents.get(&start(&extent)) else { return true };
-        held.iter()
-            .filter(|(_, held)| held.born < generation)
-            .all(|(holder, held)| but.contains(holder) && held.privates <= 1 && !held.is_shared)
+        held.iter().filter(|(_, held)| held.born < generation).all(|(holder, held)| {
+            but.contains(holder) && held.privates <= 1 && !held.is_shared && held.forks == forks()
+        })
     }
 
     fn held(&mut self, extent: &Extent, holder: Holder) -> &mut Held {

@@ -8,6 +8,8 @@
 //! files as well, and stay in the child: that is why locks have an open file of their own.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
@@ -16,6 +18,24 @@ use crate::error::{Error, Result};
 use crate::media::{LockKind, MediaFile, OpenMode};
 use crate::pins;
 use crate::pool::Pool;
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process has forked since this was first asked, as far as the C library knows: children that start another
+/// program at once (vfork, posix_spawn) do not count. A child has what its parent had mapped at the fork, and for a moment
+/// no locks of its own.
+pub fn forks() -> u64 {
+    static COUNTING: Once = Once::new();
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::SeqCst);
+    }
+    COUNTING.call_once(|| {
+        // SAFETY: the handler touches a static only, so it may run at any fork, in any thread.
+        let registered = unsafe { libc::pthread_atfork(Some(count), None, None) };
+        assert_eq!(registered, 0, "pthread_atfork fails without memory only");
+    });
+    FORKS.load(Ordering::SeqCst)
+}
 
 impl Pool<Mapped> {
     /// To be called by a child of fork(2), before anything else: leaves the writer's lock to its parent alone, and pins
