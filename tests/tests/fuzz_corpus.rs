@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use pmem::{Heap, PartOptions};
 use store::{
-    ByteOrder, Checksums, DType, Descriptor, Field, FloatFormat, Object, Order, PersistOptions, Store, TimeStep,
-    TimeUnit, TypeClass,
+    Array, Buffer, ByteOrder, Checksums, DType, Descriptor, Field, FloatFormat, Node, Object, Order, PersistOptions,
+    Store, TimeStep, TimeUnit, TypeClass,
 };
 
 #[path = "../../fuzz/src/object.rs"]
@@ -28,7 +28,28 @@ fn structure() -> DType {
     new(TypeClass::Struct { fields, aligned: true }, ByteOrder::None, 56)
 }
 
-/// Inputs made of what the store itself writes: kind, flags, the size of the extent, and the description.
+/// A value with a node of most kinds.
+fn value(buffers: &[Vec<u8>; 4]) -> Object<'_> {
+    let array = |len, buffer| {
+        let dtype = DType::new(TypeClass::Uint, ByteOrder::None, 1).expect("a byte");
+        Node::Array(Array { dtype, shape: vec![len], order: Order::RowMajor, buffer: Buffer(buffer) })
+    };
+    let text = |text: &str| Node::Text(text.into());
+    let table = Node::Table {
+        rows: 2,
+        columns: vec![
+            (text("a"), Node::Nullable { items: Box::new(array(2, 0)), validity: Buffer(1) }),
+            (text("b"), Node::Strings { len: 2, offsets: Buffer(2), data: Buffer(3), validity: None, is_text: true }),
+        ],
+    };
+    let plain = vec![Node::Nothing, Node::Bool(true), Node::Int(-1), Node::Float(0.5), Node::Complex(1.0, 2.0)];
+    let attributes = vec![("index".into(), Node::Tuple(plain)), ("name".into(), Node::Bytes(vec![1, 2]))];
+    let tree = Node::Attributed { value: Box::new(table), owner: "pandas".into(), attributes };
+    let sources = buffers.iter().map(|buffer| buffer[..].into()).collect();
+    Object::value(Node::Mapping(vec![(text("t"), tree)]), sources).expect("its parts fit")
+}
+
+/// Inputs made of what the store itself writes: kind, flags, the size of the extent, no bytes of it, and the description.
 fn seeds() -> BTreeMap<String, Vec<u8>> {
     let path = Path::new("/pools/seeds");
     let store = Store::create(Heap::new(), path, &PartOptions::single(8 << 20)).expect("a new store");
@@ -48,15 +69,23 @@ fn seeds() -> BTreeMap<String, Vec<u8>> {
     }
     let objects = [("text", Object::text("größer")), ("bytes", Object::bytes(&[7; 200]).in_place())];
     store.persist(&objects, &PersistOptions::default()).expect("there is room");
+    let buffers = [vec![1, 2], vec![3], [0u64, 1, 3].into_iter().flat_map(u64::to_le_bytes).collect(), b"abc".to_vec()];
+    store.persist(&[("value", value(&buffers))], &PersistOptions::default()).expect("there is room");
     let regions = store.pool().regions("").expect("the process has not forked");
     let seed = |region: &pmem::Region<Heap>| {
         let info = region.info();
         let size = if info.extents.is_empty() { 0 } else { 3 };
-        let mut input = vec![info.kind as u8, info.flags as u8, size];
+        let mut input = vec![info.kind as u8, info.flags as u8, size, 0];
         input.extend(&info.meta);
         (region.name().to_owned(), input)
     };
-    regions.iter().map(seed).collect()
+    let mut seeds: BTreeMap<String, Vec<u8>> = regions.iter().map(seed).collect();
+    // The bytes again, of which eight wait in a redo extent: one range of the first extent, there where its table ends.
+    let bytes = &seeds["bytes"][4..];
+    let head: Vec<u8> = [1u64, 0, 0, 8].into_iter().flat_map(u64::to_le_bytes).collect();
+    let redo = [&[2, 2, 3, 4], &head[..], bytes].concat();
+    seeds.insert("redo".into(), redo);
+    seeds
 }
 
 #[test]
