@@ -170,6 +170,7 @@ impl Catalogue {
         match record {
             CatalogueRecord::Put(CataloguePut { name, kind, flags, born, extents, meta }) => {
                 let sane = check_name(name).is_ok()
+                    && born > 0
                     && born <= batch.sequence
                     && extents.len() <= MAX_EXTENTS
                     && meta.len() <= MAX_META_BYTES

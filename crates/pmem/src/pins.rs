@@ -147,7 +147,7 @@ impl<F: MediaFile> Pins<F> {
 
     /// Whether another process pins a generation below `limit`, or is about to pin one that it does not know yet.
     pub(crate) fn others_pin_below(&self, limit: u64) -> Result<bool> {
-        Ok(self.file.find_lock(GENERATIONS_AT..GENERATIONS_AT + limit)?.is_some())
+        Ok(limit > 0 && self.file.find_lock(GENERATIONS_AT..GENERATIONS_AT + limit)?.is_some())
     }
 
     /// The oldest generation that anybody pins below `limit`.

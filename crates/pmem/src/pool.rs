@@ -296,6 +296,14 @@ impl<M: Media> Pool<M> {
         self.shared.check_process()
     }
 
+    /// Refuses where nothing may be written: in a reader, and after a failed write-back.
+    ///
+    /// # Errors
+    /// `NotWritable`, `WritesRefused`, `UsedAfterFork`.
+    pub fn check_writable(&self) -> Result<()> {
+        self.shared.check_writable()
+    }
+
     /// Whether another process reads, or may be about to read, a generation below `limit`. Who asks after a commit, for its
     /// generation, and is told no knows that nobody elsewhere will ever see what was true before it.
     ///

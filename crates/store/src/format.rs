@@ -4,7 +4,7 @@
 mod redo;
 mod value;
 
-pub(crate) use redo::{decode_redo, encode_redo, redo_data_after, redo_data_at, redo_head_bytes};
+pub(crate) use redo::{REDO_START_BYTES, decode_redo, decode_redo_start, encode_redo, redo_data_after, redo_data_at};
 pub(crate) use value::{
     HeadPlace, decode_head, decode_meta, encode_head, encode_meta, encode_tree, head_bytes, lies_in_extent,
 };

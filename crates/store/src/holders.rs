@@ -5,8 +5,9 @@
 //! pages the changes come from sees its own pages there, whatever becomes of the file's. A child that was forked has the
 //! views of its parent, without those pages that were changed since, so views from before a fork are always in the way.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{Extent, forks};
 
@@ -31,22 +32,26 @@ pub(crate) struct State {
 pub(crate) struct Holder(u64);
 
 /// What a holder has of one extent.
+#[derive(Clone, Copy)]
 struct Held {
     /// The catalogue generation in which its object was committed.
     born: u64,
     /// How often the process had forked.
     forks: u64,
-    privates: usize,
-    is_shared: bool,
 }
 
 /// A private mapping of a whole extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Private {
     pub(crate) extent: Extent,
     pub(crate) len_bytes: u64,
     pub(crate) holder: Holder,
+    pub(crate) hold: Hold,
 }
+
+/// What keeps an extent from being reclaimed and from being written over: the region that a mapping holds. It is
+/// exchanged when the object is committed again with what the mapping shows.
+pub(crate) type Hold = Arc<Mutex<Box<dyn Any + Send + Sync>>>;
 
 impl Holders {
     pub(crate) fn new() -> Holders {
@@ -78,15 +83,9 @@ impl Holders {
         });
     }
 
-    /// Notes that a holder sees the bytes of the file themselves.
-    pub(crate) fn share(&self, holder: Holder, extents: &[Extent]) {
-        self.change(|state| extents.iter().for_each(|extent| state.held(extent, holder).is_shared = true));
-    }
-
-    /// Notes a private mapping of the first bytes of an extent.
+    /// Notes a private mapping of the first bytes of an extent, whose holder sees nothing else of it.
     pub(crate) fn add_private(&self, address: usize, private: Private) {
         self.change(|state| {
-            state.held(&private.extent, private.holder).privates += 1;
             state.privates.insert(address, private);
         });
     }
@@ -94,15 +93,29 @@ impl Holders {
     /// Forgets a private mapping, which is still there.
     pub(crate) fn remove_private(&self, address: usize) {
         self.change(|state| {
-            if let Some(private) = state.privates.remove(&address) {
-                state.held(&private.extent, private.holder).privates -= 1;
-            }
+            state.privates.remove(&address);
         });
     }
 
     /// The private mapping that has exactly these bytes.
     pub(crate) fn private_at(&self, address: usize, len_bytes: u64) -> Option<Private> {
-        self.lock().privates.get(&address).copied().filter(|private| private.len_bytes == len_bytes)
+        self.lock().privates.get(&address).filter(|private| private.len_bytes == len_bytes).cloned()
+    }
+
+    /// Has a private mapping hold another region of its extent in place of the one that it holds.
+    pub(crate) fn exchange(&self, old: Holder, new: Holder, region: Box<dyn Any + Send + Sync>) {
+        let hold = {
+            let mut state = self.lock();
+            let private = state.privates.values_mut().find(|private| private.holder == old);
+            private.map(|private| {
+                private.holder = new;
+                private.hold.clone()
+            })
+        };
+        // What is let go of takes the lock itself.
+        if let Some(hold) = hold {
+            drop(std::mem::replace(&mut *hold.lock().unwrap_or_else(PoisonError::into_inner), region));
+        }
     }
 }
 
@@ -112,24 +125,19 @@ impl State {
         self.next += 1;
         let holder = Holder(self.next);
         for start in extents.iter().map(start) {
-            let held = Held { born, forks: forks(), privates: 0, is_shared: false };
+            let held = Held { born, forks: forks() };
             self.extents.entry(start).or_default().insert(holder, held);
         }
         holder
     }
 
     /// Whether nobody sees the bytes of an extent that lie there now, as far as its object was committed before
-    /// `generation`: but for these holders, if they see them through one private mapping at most.
+    /// `generation`; but for these holders, unless a child may have what they have.
     pub(crate) fn is_free(&self, extent: Extent, generation: u64, but: &[Holder]) -> bool {
         let Some(held) = self.extents.get(&start(&extent)) else { return true };
-        held.iter().filter(|(_, held)| held.born < generation).all(|(holder, held)| {
-            but.contains(holder) && held.privates <= 1 && !held.is_shared && held.forks == forks()
-        })
-    }
-
-    fn held(&mut self, extent: &Extent, holder: Holder) -> &mut Held {
-        let held = self.extents.get_mut(&start(extent)).and_then(|held| held.get_mut(&holder));
-        held.expect("a holder lives longer than what it gave out")
+        held.iter()
+            .filter(|(_, held)| held.born < generation)
+            .all(|(holder, held)| but.contains(holder) && held.forks == forks())
     }
 }
 
@@ -150,23 +158,17 @@ mod tests {
         let free = |but: &[Holder]| holders.lock().is_free(extent, 5, but);
         assert!(free(&[]));
         let one = holders.lock().add(4, &[extent]);
-        assert!(free(&[one]) && !free(&[]), "what it will show nobody else knows");
-        let private = Private { extent, len_bytes: 4096, holder: one };
-        holders.add_private(0x1000, private);
         assert!(free(&[one]) && !free(&[]));
-        assert_eq!(holders.private_at(0x1000, 4096), Some(private));
-        assert_eq!(holders.private_at(0x1000, 64), None, "a part of it");
+        let hold: Hold = Arc::new(Mutex::new(Box::new("a region")));
+        holders.add_private(0x1000, Private { extent, len_bytes: 4096, holder: one, hold });
+        assert!(holders.private_at(0x1000, 4096).is_some_and(|private| private.holder == one));
+        assert!(holders.private_at(0x1000, 64).is_none(), "a part of it");
         let later = holders.lock().add(5, &[extent]);
         assert!(free(&[one]), "it knows what was changed");
         let two = holders.lock().add(3, &[extent]);
         assert!(!free(&[one]));
         holders.release(two, &[extent]);
-        holders.add_private(0x9000, Private { len_bytes: 64, ..private });
-        assert!(!free(&[one]), "two mappings");
-        holders.remove_private(0x9000);
         assert!(free(&[one]));
-        holders.share(one, &[extent]);
-        assert!(!free(&[one]));
         holders.remove_private(0x1000);
         holders.release(one, &[extent]);
         holders.release(later, &[extent]);

@@ -1,11 +1,11 @@
 //! One object on its way into the catalogue: where its bytes go, and which of them are there already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use pmem::{
-    Extent, MAX_EXTENTS, MAX_META_BYTES, Media, Offset, PageScan, Pending, PoolSet, RegionSpec, Reservation,
-    changed_pages, check_name,
+    ErrorCode, Extent, MAX_EXTENTS, MAX_META_BYTES, Media, Offset, PageScan, Pending, PoolSet, RegionSpec, Reservation,
+    Touch, changed_pages, check_name,
 };
 
 use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
@@ -46,9 +46,11 @@ pub(crate) struct Put<'a, M: Media> {
     over: Vec<(Source<'a>, Offset)>,
     /// What goes into the redo extent, and where it belongs.
     changes: Vec<(Source<'a>, RedoRange)>,
-    /// Who may see the home of changes when they are copied there.
-    holders: Vec<Holder>,
+    /// The private views from which it keeps extents, and which may see changes copied there.
+    holders: Vec<(Extent, Holder)>,
     scan: Option<PageScan>,
+    /// When the object was committed of which this keeps extents, or which it changes.
+    base: Option<u64>,
     /// The old object, which is read from.
     _old: Option<ObjectView<M>>,
 }
@@ -72,8 +74,21 @@ impl<'a, M: Media> Put<'a, M> {
     /// What the catalogue would refuse is refused before anything is copied.
     pub(crate) fn new(store: &Store<M>, name: String, object: Object<'a>) -> Result<Self> {
         check_name(&name)?;
+        let found = Found::of(store, &name, &object)?;
+        let is_known = found.base.is_some();
+        match Put::with(store, name.clone(), object.clone(), found) {
+            // A redo extent needs room that a whole object may not need.
+            Err(error) if is_known && matches!(error.code(), ErrorCode::PoolFull | ErrorCode::TooLarge) => {
+                let found = Found::nothing(&object);
+                Put::with(store, name, object, found)
+            }
+            result => result,
+        }
+    }
+
+    fn with(store: &Store<M>, name: String, object: Object<'a>, found: Found) -> Result<Self> {
+        let Found { known, scan, base } = found;
         let sources = object.sources();
-        let (known, scan) = find_known(store, &name, &object)?;
         let tree = object.tree().map(format::encode_tree);
         let head_bytes = head_in_extent(tree.as_deref(), sources.len());
         let kept: Vec<Extent> = known.iter().flatten().map(|known| known.extent).collect();
@@ -83,8 +98,7 @@ impl<'a, M: Media> Put<'a, M> {
             let changed = known.iter().flat_map(|known| &known.changed);
             changes.extend(changed.map(|range| (source.part(range.clone()), range_of(place, range.clone()))));
         }
-        let holders = known.iter().flatten().filter(|known| !known.changed.is_empty()).map(|known| known.holder);
-        let holders = holders.collect();
+        let holders = known.iter().flatten().map(|known| (known.extent, known.holder)).collect();
         let spaces =
             reserve(store, tree.is_none().then_some(object.descriptor()), kept.len(), new_bytes, &mut changes)?;
         let is_new = |place: &Place| place.len_bytes > 0 && place.extent as usize >= kept.len();
@@ -94,12 +108,28 @@ impl<'a, M: Media> Put<'a, M> {
         let descriptor = object.into_descriptor();
         let over = Vec::new();
         let (head_in, _old) = (0, None);
-        Ok(Put { name, descriptor, tree, places, kept, spaces, head_in, whole, over, changes, holders, scan, _old })
+        Ok(Put {
+            name,
+            descriptor,
+            tree,
+            places,
+            kept,
+            spaces,
+            head_in,
+            whole,
+            over,
+            changes,
+            holders,
+            scan,
+            base,
+            _old,
+        })
     }
 
     /// The object of a name, with new bytes for some of it.
-    pub(crate) fn changed(store: &Store<M>, name: String, changes: Vec<Change<'a>>) -> Result<Self> {
-        store.settle(&name)?;
+    pub(crate) fn changed(store: &Store<M>, name: String, changes: &[Change<'a>]) -> Result<Self> {
+        // What cannot go home is copied with the rest.
+        let _ = store.settle(&name);
         let old = store.get(&name)?;
         let descriptor = old.descriptor().clone();
         let (mut places, tree) = match old.descriptor().kind() {
@@ -112,12 +142,12 @@ impl<'a, M: Media> Put<'a, M> {
         let used = renumber(&mut places);
         let extents: Vec<Extent> = used.iter().map(|number| old.extents()[*number]).collect();
         let mut changes = changes.iter().map(|change| home(&places, change)).collect::<Result<Vec<_>>>()?;
-        changes.retain(|(_, range)| range.len_bytes > 0);
-        let changed_bytes = changes.iter().map(|(_, range)| range.len_bytes).sum();
+        changes = in_order(changes);
         // The head says what the checksums are now, so it is written anew.
         let head_bytes = head_in_extent(tree.as_deref(), places.len());
         let head = (head_bytes > 0).then_some(head_bytes);
-        let is_kept = is_little(changed_bytes, descriptor.payload_bytes())
+        let is_kept = is_little(&changes, descriptor.payload_bytes())
+            && extents.len() + 2 <= MAX_EXTENTS
             && old.redo().is_none()
             && !descriptor.flags().contains(Flags::IN_PLACE)
             && store.is_seen_by_nobody(&extents, &[old.holder()])?;
@@ -133,6 +163,7 @@ impl<'a, M: Media> Put<'a, M> {
             changes: Vec::new(),
             holders: Vec::new(),
             scan: None,
+            base: Some(old.born()),
             _old: None,
             places,
             tree: None,
@@ -147,10 +178,18 @@ impl<'a, M: Media> Put<'a, M> {
             put.head_in = extents.len();
             let to = |number: usize| put.spaces[number].extent().offset;
             put.whole = used.iter().enumerate().map(|(new, number)| (old.source(*number), to(new))).collect();
+            // What waited lies over what is home, and changes over that.
+            let waiting = old.redo().into_iter().flat_map(|redo| &redo.ranges);
+            put.over = waiting
+                .filter_map(|range| {
+                    let new = used.binary_search(&(range.extent as usize)).ok()?;
+                    Some((old.waiting(range), to(new).plus(range.offset_bytes)))
+                })
+                .collect();
             let over = |(source, range): &(Source<'a>, RedoRange)| {
                 (*source, to(range.extent as usize).plus(range.offset_bytes))
             };
-            put.over = changes.iter().map(over).collect();
+            put.over.extend(changes.iter().map(over));
         }
         Ok(Put { tree, _old: Some(old), ..put })
     }
@@ -165,14 +204,24 @@ impl<'a, M: Media> Put<'a, M> {
         Written { name: self.name.clone(), way, copied_bytes: self.copied_bytes() }
     }
 
-    /// Who may see its changes copied home; none when it has none.
-    pub(crate) fn redone_under(&self) -> Option<Vec<Holder>> {
-        (!self.changes.is_empty()).then(|| self.holders.clone())
+    /// Whether changes wait to be copied home, and the private views from which it keeps extents.
+    pub(crate) fn kept_under(&self) -> (bool, Vec<(Extent, Holder)>) {
+        (!self.changes.is_empty(), self.holders.clone())
     }
 
     /// Whether [`Put::finish`] writes to extents.
     pub(crate) fn has_heads(&self) -> bool {
         !self.changes.is_empty() || head_in_extent(self.tree.as_deref(), self.places.len()) > 0
+    }
+
+    /// Populates what is kept and will be summed, so that what is lost is an error and no signal.
+    pub(crate) fn guard_kept(&self, set: &PoolSet<M>) -> Result<()> {
+        Ok(self.kept.iter().try_for_each(|extent| set.guard(extent.offset, extent.len_bytes, Touch::Load))?)
+    }
+
+    /// The object of which it keeps extents, when it was committed.
+    pub(crate) fn kept_of(&self) -> Option<u64> {
+        self.base
     }
 
     /// The extents that are written to.
@@ -265,9 +314,34 @@ fn head_in_extent(tree: Option<&[u8]>, buffers: usize) -> u64 {
     if format::lies_in_extent(head_bytes) { head_bytes as u64 } else { 0 }
 }
 
-/// Changes are written twice, so a whole new extent costs less when they are most of it.
-fn is_little(changed_bytes: u64, of_bytes: u64) -> bool {
-    changed_bytes <= of_bytes / 2
+/// Changes are written twice, so a whole new extent costs less when they are most of it; what they need besides counts too.
+fn is_little(changes: &[(Source<'_>, RedoRange)], of_bytes: u64) -> bool {
+    let mut ranges: Vec<RedoRange> = changes.iter().map(|(_, range)| *range).collect();
+    changes.is_empty() || Redo::lay_out(&mut ranges) <= of_bytes / 2
+}
+
+/// Changes in the order of where they belong, none over another: the later one counts.
+fn in_order<'a>(changes: Vec<(Source<'a>, RedoRange)>) -> Vec<(Source<'a>, RedoRange)> {
+    let mut ordered: BTreeMap<(u32, u64), Source<'a>> = BTreeMap::new();
+    for (source, range) in changes.into_iter().filter(|(_, range)| range.len_bytes > 0) {
+        let (extent, start, end) = (range.extent, range.offset_bytes, range.offset_bytes + range.len_bytes);
+        while let Some((&(of, at), &old)) = ordered.range((extent, 0)..(extent, end)).next_back()
+            && at + old.len_bytes() > start
+        {
+            ordered.remove(&(of, at));
+            if at < start {
+                ordered.insert((extent, at), old.part(0..start - at));
+            }
+            if at + old.len_bytes() > end {
+                ordered.insert((extent, end), old.part(end - at..old.len_bytes()));
+            }
+        }
+        ordered.insert((extent, start), source);
+    }
+    let range = |((extent, offset_bytes), source): ((u32, u64), Source<'a>)| {
+        (source, RedoRange { extent, offset_bytes, len_bytes: source.len_bytes(), at_bytes: 0 })
+    };
+    ordered.into_iter().map(range).collect()
 }
 
 /// Numbers the extents that places use from 0 on; the numbers that they had.
@@ -364,51 +438,69 @@ fn lay_out(sources: &[Source<'_>], known: &[Option<Known>], head_bytes: u64) -> 
     (places, extents)
 }
 
-/// Which sources are private views of extents that the object of this name has now, and what was changed in them.
-fn find_known<M: Media>(
-    store: &Store<M>,
-    name: &str,
-    object: &Object<'_>,
-) -> Result<(Vec<Option<Known>>, Option<PageScan>)> {
-    let sources = object.sources();
-    let privates: Vec<_> = sources.iter().map(|source| store.private_view_of(source)).collect();
-    let mut known: Vec<Option<Known>> = sources.iter().map(|_| None).collect();
-    let mut scan = None;
-    if privates.iter().all(Option::is_none) || object.descriptor().flags().contains(Flags::IN_PLACE) {
-        return Ok((known, scan));
+/// What is in the pool already of an object that is to be written.
+struct Found {
+    /// Of each buffer.
+    known: Vec<Option<Known>>,
+    /// How the kernel was asked for changed pages.
+    scan: Option<PageScan>,
+    /// When the object that has it was committed.
+    base: Option<u64>,
+}
+
+impl Found {
+    fn nothing(object: &Object<'_>) -> Found {
+        Found { known: object.sources().iter().map(|_| None).collect(), scan: None, base: None }
     }
-    store.settle(name)?;
-    let Ok(region) = store.pool().region(name) else { return Ok((known, scan)) };
-    let mut left = region.info().extents.clone();
-    if region.info().flags & (Flags::REDO.0 | Flags::IN_PLACE.0) != 0 {
-        return Ok((known, scan));
-    }
-    for ((source, private), known) in sources.iter().zip(privates).zip(&mut known) {
-        // Each extent once: two buffers never share one that is kept.
-        let Some((private, at)) = private
-            .and_then(|private| left.iter().position(|extent| *extent == private.extent).map(|at| (private, at)))
-        else {
-            continue;
-        };
-        // Without an answer of the kernel all of it is copied, as anything else is.
-        let Ok((pages, by)) = changed_pages(source.address(), source.len_bytes()) else { continue };
-        let changed = differing(store.pool().set(), source, private.extent, &pages);
-        let changed_bytes: u64 = changed.iter().map(|range| range.end - range.start).sum();
-        let may_change = || store.is_seen_by_nobody(&[private.extent], &[private.holder]);
-        if changed.is_empty() || is_little(changed_bytes, source.len_bytes()) && may_change()? {
-            scan = Some(by);
-            *known = Some(Known { extent: left.remove(at), holder: private.holder, changed });
+
+    /// Which sources are private views of extents that the object of this name has now, and what was changed in them.
+    fn of<M: Media>(store: &Store<M>, name: &str, object: &Object<'_>) -> Result<Found> {
+        let sources = object.sources();
+        let privates: Vec<_> = sources.iter().map(|source| store.private_view_of(source)).collect();
+        let mut found = Found::nothing(object);
+        if privates.iter().all(Option::is_none) || object.descriptor().flags().contains(Flags::IN_PLACE) {
+            return Ok(found);
         }
+        // Where bytes still wait afterwards, all of it is written.
+        let _ = store.settle(name);
+        let Ok(region) = store.pool().region(name) else { return Ok(found) };
+        if region.info().flags & (Flags::REDO.0 | Flags::IN_PLACE.0) != 0 {
+            return Ok(found);
+        }
+        let mut left = region.info().extents.clone();
+        for ((source, private), known) in sources.iter().zip(privates).zip(&mut found.known) {
+            // Each extent once: two buffers never share one that is kept.
+            let Some((private, at)) = private
+                .and_then(|private| left.iter().position(|extent| *extent == private.extent).map(|at| (private, at)))
+            else {
+                continue;
+            };
+            // Without an answer of the kernel all of it is copied, as anything else is.
+            let Ok((pages, by)) = changed_pages(source.address(), source.len_bytes()) else { continue };
+            let changed = differing(store.pool().set(), source, private.extent, &pages)?;
+            let changed_bytes: u64 = changed.iter().map(|range| range.end - range.start).sum();
+            let may_change = || store.is_seen_by_nobody(&[private.extent], &[private.holder]);
+            if changed.is_empty() || changed_bytes <= source.len_bytes() / 2 && may_change()? {
+                (found.scan, found.base) = (Some(by), Some(region.info().born));
+                *known = Some(Known { extent: left.remove(at), holder: private.holder, changed });
+            }
+        }
+        Ok(found)
     }
-    Ok((known, scan))
 }
 
 /// The pages that differ from what lies in the pool: a page that was stored to may have got what it had.
-fn differing<M: Media>(set: &PoolSet<M>, source: &Source<'_>, extent: Extent, pages: &[Range<u64>]) -> Vec<Range<u64>> {
+fn differing<M: Media>(
+    set: &PoolSet<M>,
+    source: &Source<'_>,
+    extent: Extent,
+    pages: &[Range<u64>],
+) -> Result<Vec<Range<u64>>> {
     const PAGE: u64 = 4096;
     let mut differing: Vec<Range<u64>> = Vec::new();
     let (mut ours, mut theirs) = ([0; PAGE as usize], [0; PAGE as usize]);
     for range in pages {
+        set.guard(extent.offset.plus(range.start), range.end - range.start, Touch::Load)?;
         let mut at = range.start;
         while at < range.end {
             let end = (at + PAGE).min(range.end);
@@ -423,5 +515,5 @@ fn differing<M: Media>(set: &PoolSet<M>, source: &Source<'_>, extent: Extent, pa
             at = end;
         }
     }
-    differing
+    Ok(differing)
 }

@@ -21,8 +21,10 @@ use pmem::{Media, Region, Touch};
 
 use crate::error::Result;
 use crate::format::{self, Refused};
+use crate::view::sum;
 
-/// What waits, in the order in which it lies in the redo extent, which is an object's last.
+/// What waits, in the order in which it lies in the redo extent, which is an object's last; that is the order of where it
+/// belongs, and no byte belongs to two ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Redo {
     pub(crate) ranges: Vec<RedoRange>,
@@ -46,11 +48,18 @@ impl Redo {
         let damaged = Refused::Damaged("what waits to be copied home is missing");
         let lengths: Vec<u64> = region.info().extents.iter().map(|extent| extent.len_bytes).collect();
         let Some(last) = region.info().extents.last() else { return Ok(Err(damaged)) };
-        region.set().guard(last.offset, last.len_bytes, Touch::Load)?;
-        let mut start = [0; 8];
+        let mut start = [0; format::REDO_START_BYTES];
+        region.set().guard(last.offset, start.len() as u64, Touch::Load)?;
         region.load_bytes(lengths.len() - 1, 0, &mut start);
-        let head_bytes = format::redo_head_bytes(start);
+        let (head_bytes, crc) = format::decode_redo_start(start);
         if head_bytes > last.len_bytes {
+            return Ok(Err(damaged));
+        }
+        region.set().guard(last.offset, head_bytes, Touch::Load)?;
+        // No memory for what does not check.
+        let table_bytes = head_bytes - start.len() as u64;
+        let load = |at, into: &mut [u8]| region.load_bytes(lengths.len() - 1, start.len() as u64 + at, into);
+        if sum(table_bytes, load) != crc {
             return Ok(Err(damaged));
         }
         let mut head = vec![0; head_bytes as usize];
@@ -70,13 +79,22 @@ impl Redo {
 
     /// Whether bytes of this extent wait.
     pub(crate) fn touches(&self, extent: usize) -> bool {
-        self.ranges.iter().any(|range| range.extent as usize == extent)
+        !self.of(extent).is_empty()
+    }
+
+    /// What waits for an extent.
+    pub(crate) fn of(&self, extent: usize) -> &[RedoRange] {
+        let start = self.ranges.partition_point(|range| (range.extent as usize) < extent);
+        let end = self.ranges.partition_point(|range| range.extent as usize <= extent);
+        &self.ranges[start..end]
     }
 
     /// Puts what waits over bytes that were loaded from an extent; `load` loads from the redo extent.
     pub(crate) fn put_over(&self, extent: usize, offset_bytes: u64, into: &mut [u8], load: impl Fn(u64, &mut [u8])) {
         let end_bytes = offset_bytes + into.len() as u64;
-        for range in self.ranges.iter().filter(|range| range.extent as usize == extent) {
+        let ranges = self.of(extent);
+        let first = ranges.partition_point(|range| range.offset_bytes + range.len_bytes <= offset_bytes);
+        for range in ranges[first..].iter().take_while(|range| range.offset_bytes < end_bytes) {
             let start = range.offset_bytes.max(offset_bytes);
             let end = (range.offset_bytes + range.len_bytes).min(end_bytes);
             if start < end {

@@ -39,7 +39,7 @@ pub struct Store<M: Media = Mapped> {
     names: Mutex<()>,
     pub(crate) holders: Arc<Holders>,
     /// Objects of which bytes wait to be copied home, and who may see that.
-    waiting: Mutex<BTreeMap<String, Vec<Holder>>>,
+    waiting: Mutex<BTreeMap<String, Vec<(Extent, Holder)>>>,
     pool: Pool<M>,
 }
 
@@ -127,7 +127,8 @@ impl<M: Media> Store<M> {
             for region in store.pool.regions_where(has_redo)? {
                 store.wait(region.name(), Vec::new());
             }
-            store.settle_all()?;
+            // One object that cannot be read keeps nobody from the others; reading it tells what is wrong.
+            let _ = store.settle_all()?;
         }
         Ok(store)
     }
@@ -342,19 +343,21 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// `NotWritable`, `UsedAfterFork`, `Io`.
     pub fn gc(&self) -> Result<u64> {
-        self.settle_all()?;
-        Ok(self.pool.reclaim()?)
+        let settled = self.settle_all()?;
+        let bytes = self.pool.reclaim()?;
+        settled.map(|()| bytes)
     }
 
     /// Notes that bytes of an object wait to be copied home, and who may see that.
-    pub(crate) fn wait(&self, name: &str, holders: Vec<Holder>) {
+    pub(crate) fn wait(&self, name: &str, holders: Vec<(Extent, Holder)>) {
         self.waiting().insert(name.to_owned(), holders);
     }
 
-    fn settle_all(&self) -> Result<()> {
+    /// Copies home what can go; the first failure of one of the objects is inside.
+    fn settle_all(&self) -> Result<Result<()>> {
         let _names = self.names_stay()?;
         let waiting: Vec<String> = self.waiting().keys().cloned().collect();
-        waiting.iter().try_for_each(|name| self.settle(name))
+        Ok(waiting.iter().map(|name| self.settle(name)).fold(Ok(()), Result::and))
     }
 
     /// Copies home what waits in the redo extent of an object, if it has one and nobody sees the object as it was. The
@@ -376,10 +379,12 @@ impl<M: Media> Store<M> {
         let (set, extents) = (self.pool.set(), view.extents());
         let redo = view.redo().expect("it was asked for");
         let homes: Vec<Extent> = redo.ranges.iter().map(|range| extents[range.extent as usize]).collect();
-        if !self.is_unseen_before(view.born(), &homes, &holders)? {
+        let but: Vec<Holder> = holders.iter().map(|(_, holder)| *holder).collect();
+        if !self.is_unseen_before(view.born(), &homes, &but)? {
             return Ok(());
         }
-        view.guard()?;
+        self.pool.check_writable()?;
+        view.guard_redo()?;
         let mut pending = Pending::new();
         for (range, home) in redo.ranges.iter().zip(homes) {
             let to = home.offset.plus(range.offset_bytes);
@@ -391,8 +396,21 @@ impl<M: Media> Store<M> {
         let (flags, meta, keep) = (Flags(info.flags).without(Flags::REDO).0, info.meta.clone(), extents.to_vec());
         let mut batch = RedoBatch::new();
         batch.put(name, RegionSpec { kind: info.kind, flags, meta, keep, add: Vec::new() });
+        // Its pin would keep the redo extent.
+        drop(view);
         self.pool.commit(batch)?;
         self.waiting().remove(name);
+        self.take_over(name, &holders)
+    }
+
+    /// Has private views, which show what the object of this name has now, hold that instead of what they were made from:
+    /// that can be reclaimed.
+    pub(crate) fn take_over(&self, name: &str, holders: &[(Extent, Holder)]) -> Result<()> {
+        if holders.is_empty() {
+            return Ok(());
+        }
+        let view = self.get(name)?;
+        holders.iter().for_each(|(extent, holder)| view.take_over(*extent, *holder));
         Ok(())
     }
 
@@ -415,7 +433,7 @@ impl<M: Media> Store<M> {
         self.holders.private_at(source.address(), source.len_bytes())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Holder>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Vec<(Extent, Holder)>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -515,8 +533,9 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Pool::close`].
     pub fn close(self) -> Result<()> {
-        if self.pool.mode() == OpenMode::Writer {
-            self.settle_all()?;
+        if self.pool.mode() == OpenMode::Writer && self.check_process().is_ok() {
+            // What cannot go home waits for the next writer.
+            let _ = self.settle_all()?;
         }
         let Store { background, pool, .. } = self;
         drop(background);

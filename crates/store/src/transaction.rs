@@ -45,8 +45,7 @@ pub struct PersistOptions<'a> {
     /// Whether payloads get a checksum, which costs another pass over them.
     pub checksums: Checksums,
     /// Told before each object by the calling thread, and about every 2 MiB by any of the copying threads.
-    /// [`ControlFlow::Break`] gives the commit up after the
-    /// object that is being copied.
+    /// [`ControlFlow::Break`] gives the commit up after the object that is being copied.
     pub progress: Option<&'a (dyn Fn(Progress) -> ControlFlow<()> + Sync)>,
 }
 
@@ -98,32 +97,35 @@ pub enum Way {
 pub struct Transaction<'s, 'a, M: Media> {
     store: &'s Store<M>,
     edits: BTreeMap<String, Edit<'a>>,
+    /// A name that was put and then changed, which are two objects at once.
+    put_and_changed: Option<String>,
 }
 
 enum Edit<'a> {
-    Put(Object<'a>),
+    Put(Box<Object<'a>>),
     Change(Vec<Change<'a>>),
     Remove,
 }
 
 impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
     pub(crate) fn new(store: &'s Store<M>) -> Self {
-        Transaction { store, edits: BTreeMap::new() }
+        Transaction { store, edits: BTreeMap::new(), put_and_changed: None }
     }
 
     /// Gives a name an object, new or in place of the old one. The last edit of a name counts.
     pub fn put(&mut self, name: &str, object: Object<'a>) -> &mut Self {
-        self.edits.insert(name.to_owned(), Edit::Put(object));
+        self.edits.insert(name.to_owned(), Edit::Put(Box::new(object)));
         self
     }
 
     /// Gives some bytes of an object, which must be there at the commit, a new value; those of a value from its `buffer`,
-    /// others have buffer 0. Further changes of the same name add to the first. What it was is replaced as a whole by any
-    /// other edit of the name.
+    /// others have buffer 0. Further changes of the same name add to the first, and any other edit of the name replaces
+    /// them. An object that the same transaction puts cannot be changed: the commit refuses that.
     pub fn change(&mut self, name: &str, buffer: Buffer, offset_bytes: u64, source: Source<'a>) -> &mut Self {
         let change = Change { buffer, offset_bytes, source };
         match self.edits.get_mut(name) {
             Some(Edit::Change(changes)) => changes.push(change),
+            Some(Edit::Put(_)) => self.put_and_changed = Some(name.to_owned()),
             _ => drop(self.edits.insert(name.to_owned(), Edit::Change(vec![change]))),
         }
         self
@@ -142,66 +144,96 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
     ///
     /// # Errors
     /// `Pool` with `PoolFull`, `NoSuchName`, `BadName`, `TooLarge`, `Truncated`, `BadBlock`, `FileSystemFull`,
-    /// `NotWritable`, `WritesRefused`, `UsedAfterFork`; `LengthMismatch` for a change of what is not there; `Cancelled`:
+    /// `NotWritable`, `WritesRefused`, `UsedAfterFork`; `LengthMismatch` for a change of what is not there, `Unreadable` for
+    /// one of what is put; `Cancelled`:
     /// nothing is changed. `Pool` with `Io`: see [`pmem::Pool::commit`].
     pub fn commit(self, options: &PersistOptions<'_>) -> Result<Committed> {
-        let (store, pool) = (self.store, self.store.pool());
+        self.store.pool().check_process()?;
         if self.edits.is_empty() {
-            return Ok(Committed { generation: pool.generation(), written: Vec::new() });
+            return Ok(Committed { generation: self.store.pool().generation(), written: Vec::new() });
         }
+        if let Some(name) = self.put_and_changed {
+            let reason = "it is put in the same transaction, which can put it as it is to be";
+            return Err(Error::Unreadable { name, reason });
+        }
+        for _ in 0..ATTEMPTS {
+            if let Some(committed) = self.attempt(options, Held::AtTheEnd)? {
+                return Ok(committed);
+            }
+        }
+        // Others change the same objects again and again: now they wait. So must whoever is told of progress.
+        let committed = self.attempt(&PersistOptions { progress: None, ..*options }, Held::Throughout)?;
+        Ok(committed.expect("nobody else commits meanwhile"))
+    }
+
+    /// Does it, unless what is kept of an object is no longer the object's when all is copied.
+    fn attempt(&self, options: &PersistOptions<'_>, held: Held) -> Result<Option<Committed>> {
+        let (store, pool) = (self.store, self.store.pool());
         pool.set().check_lengths()?;
-        // What is kept of objects must still be theirs at the commit; else others may copy meanwhile.
-        let mut names = match self.edits.values().any(|edit| edit.keeps(store)) {
-            true => Some(store.names_stay()?),
-            false => None,
-        };
+        let mut names = Some(store.names_stay()?);
         let mut batch = RedoBatch::new();
         let mut puts = Vec::new();
-        for (name, edit) in self.edits {
+        for (name, edit) in &self.edits {
             match edit {
-                Edit::Put(object) => puts.push(Put::new(store, name, object)?),
-                Edit::Change(changes) => puts.push(Put::changed(store, name, changes)?),
+                Edit::Put(object) => puts.push(Put::new(store, name.clone(), Object::clone(object))?),
+                Edit::Change(changes) => puts.push(Put::changed(store, name.clone(), changes)?),
                 Edit::Remove => {
-                    pool.region(&name)?;
-                    batch.remove(&name);
+                    pool.region(name)?;
+                    batch.remove(name);
                 }
             }
         }
+        if held == Held::AtTheEnd {
+            // Whoever is told of progress may use the store, and others need not wait for a copy.
+            names = None;
+        }
         copy(store, &puts, options)?;
+        if options.checksums == Checksums::Crc32c {
+            puts.iter().try_for_each(|put| put.guard_kept(pool.set()))?;
+        }
         let written = puts.iter().map(Put::written).collect();
-        let redone: Vec<_> = puts.iter().filter_map(|put| Some((put.name().to_owned(), put.redone_under()?))).collect();
+        let again: Vec<_> = puts.iter().map(|put| (put.name().to_owned(), put.kept_under())).collect();
+        let kept: Vec<_> = puts.iter().filter_map(|put| Some((put.name().to_owned(), put.kept_of()?))).collect();
         let has_heads = puts.iter().any(Put::has_heads);
         let mut heads = Pending::new();
-        for put in puts {
-            let (name, spec) = put.finish(pool.set(), options.checksums, &mut heads);
-            batch.put(&name, spec);
-        }
+        let specs: Vec<_> = puts.into_iter().map(|put| put.finish(pool.set(), options.checksums, &mut heads)).collect();
         if has_heads {
             pool.set().fence(&mut heads)?;
         }
-        if names.is_none() {
-            names = Some(store.names_stay()?);
+        let names = match names {
+            Some(names) => names,
+            None => store.names_stay()?,
+        };
+        let is_there = |(name, born): &(String, u64)| pool.region(name).is_ok_and(|region| region.info().born == *born);
+        if !kept.iter().all(is_there) {
+            return Ok(None);
+        }
+        for (name, spec) in specs {
+            batch.put(&name, spec);
         }
         let generation = pool.commit(batch)?.generation;
-        for (name, holders) in redone {
-            store.wait(&name, holders);
+        for (name, (waits, holders)) in again {
             // The commit is durable, whatever becomes of this: what is not copied home now is copied later.
-            let _ = store.settle(&name);
+            if waits {
+                store.wait(&name, holders);
+                let _ = store.settle(&name);
+            } else {
+                let _ = store.take_over(&name, &holders);
+            }
         }
         drop(names);
-        Ok(Committed { generation, written })
+        Ok(Some(Committed { generation, written }))
     }
 }
 
-impl Edit<'_> {
-    /// Whether it may keep extents of an object.
-    fn keeps<M: Media>(&self, store: &Store<M>) -> bool {
-        match self {
-            Edit::Put(object) => object.sources().iter().any(|source| store.private_view_of(source).is_some()),
-            Edit::Change(_) => true,
-            Edit::Remove => false,
-        }
-    }
+/// How often a commit is tried while others change what it keeps.
+const ATTEMPTS: usize = 8;
+
+/// How long a commit keeps others from committing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    AtTheEnd,
+    Throughout,
 }
 
 /// Copies all payloads and makes them durable.

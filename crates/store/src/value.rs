@@ -4,7 +4,7 @@
 //! payload; everything else lies in the tree itself. No node belongs to a language, but for [`Node::Foreign`]: what one
 //! language knows of a value and others need not is an attribute beside it ([`Node::Attributed`]).
 
-use crate::descriptor::Order;
+use crate::descriptor::{Descriptor, Order};
 use crate::dtype::{DType, payload_bytes};
 
 /// A part of a value.
@@ -183,6 +183,11 @@ impl Node {
     }
 }
 
+/// Lengths of texts and bytes take four bytes.
+fn counted(len: usize) -> Result<(), &'static str> {
+    if u32::try_from(len).is_ok() { Ok(()) } else { Err("a text or bytes of 4 GiB belong into a buffer") }
+}
+
 struct Check<'a> {
     buffer_bytes: &'a [u64],
     used: Vec<bool>,
@@ -195,15 +200,14 @@ impl Check<'_> {
         }
         let below = |check: &mut Self, node: &Node| check.node(node, depth + 1);
         match node {
-            Node::Nothing
-            | Node::Bool(_)
-            | Node::Int(_)
-            | Node::LargeInt { .. }
-            | Node::Float(_)
-            | Node::Complex(..)
-            | Node::Text(_)
-            | Node::Bytes(_) => Ok(()),
+            Node::Nothing | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Complex(..) => Ok(()),
+            Node::LargeInt { magnitude, .. } => counted(magnitude.len()),
+            Node::Text(text) => counted(text.len()),
+            Node::Bytes(bytes) => counted(bytes.len()),
             Node::Long { buffer, .. } => self.buffer(*buffer).map(drop),
+            Node::Array(Array { shape, .. }) if shape.len() > Descriptor::MAX_DIMENSIONS => {
+                Err("an array has more than 64 dimensions")
+            }
             Node::Array(Array { dtype, shape, buffer, .. }) => {
                 self.buffer_of(*buffer, payload_bytes(shape, dtype.item_bytes()))
             }

@@ -1,15 +1,15 @@
 //! Reading an object where it lies.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pmem::{Extent, Mapped, Media, PrivateMapping, Region, Touch};
 
 use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
 use crate::error::{Error, Result};
 use crate::format::{self, HeadPlace, Refused};
-use crate::holders::{Holder, Holders, Private, State};
+use crate::holders::{Hold, Holder, Holders, Private, State};
 use crate::put::OWN_EXTENT_FROM_BYTES;
 use crate::redo::{Redo, RedoRange};
 use crate::source::{Element, Source, items_at};
@@ -24,8 +24,8 @@ const STEP_BYTES: u64 = 64 << 10;
 /// # Invariants
 /// 1. The region has one extent that holds the payload, or no extent and no payload; a value has any number, in which its
 ///    buffers lie. A redo extent comes last and is none of these.
-/// 2. Nobody writes to the payload: committed extents are never overwritten, but by [`crate::redo`], which this view's
-///    holder keeps away.
+/// 2. Nobody writes to the payload: committed extents are not overwritten but by [`crate::redo`], which keeps away from
+///    what a view holds.
 pub struct ObjectView<M: Media = Mapped> {
     held: Arc<Held<M>>,
 }
@@ -34,23 +34,32 @@ struct Held<M: Media> {
     region: HeldRegion<M>,
     descriptor: Descriptor,
     redo: Option<Redo>,
-    /// Of the extents for which bytes wait: all their bytes, put together.
-    merged: OnceLock<Vec<Option<Lines>>>,
-    is_shared: AtomicBool,
+    /// Of the extents for which bytes wait: all their bytes, put together when they are asked for.
+    merged: Vec<OnceLock<Lines>>,
 }
 
-/// A region that counts as seen.
+/// A region of which some extents count as seen.
 pub(crate) struct HeldRegion<M: Media> {
     region: Region<M>,
     holders: Arc<Holders>,
     holder: Holder,
+    /// By their numbers.
+    extents: Range<usize>,
 }
 
 impl<M: Media> HeldRegion<M> {
     /// `state` is that of the holders, locked since before the region was looked up.
     pub(crate) fn new(region: Region<M>, holders: &Arc<Holders>, state: &mut State) -> Self {
         let holder = state.add(region.info().born, &region.info().extents);
-        HeldRegion { region, holders: holders.clone(), holder }
+        let extents = 0..region.info().extents.len();
+        HeldRegion { region, holders: holders.clone(), holder, extents }
+    }
+
+    /// One extent of it, held for itself.
+    pub(crate) fn one(&self, number: usize) -> Self {
+        let (region, extents) = (self.region.clone(), number..number + 1);
+        let holder = self.holders.lock().add(region.info().born, &region.info().extents[extents.clone()]);
+        HeldRegion { region, holders: self.holders.clone(), holder, extents }
     }
 }
 
@@ -63,7 +72,7 @@ struct Line([u8; 64]);
 
 impl<M: Media> Drop for HeldRegion<M> {
     fn drop(&mut self) {
-        self.holders.release(self.holder, &self.region.info().extents);
+        self.holders.release(self.holder, &self.region.info().extents[self.extents.clone()]);
     }
 }
 
@@ -101,16 +110,27 @@ impl<M: Media> ObjectView<M> {
             let what = "its extent does not fit its length";
             return Err(Error::BadDescriptor { name: region.name().to_owned(), what });
         }
-        let (merged, is_shared) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(ObjectView { held: Arc::new(Held { region: held, descriptor, redo, merged, is_shared }) })
+        let merged = redo.iter().flat_map(|_| payload).map(|_| OnceLock::new()).collect();
+        Ok(ObjectView { held: Arc::new(Held { region: held, descriptor, redo, merged }) })
     }
 
     pub(crate) fn region(&self) -> &Region<M> {
         &self.held.region.region
     }
 
-    fn holders(&self) -> &Holders {
-        &self.held.region.holders
+    /// Whether some of its bytes do not lie where the others do, since a change of it is under way: then a private view is
+    /// cheap, and its address costs a copy.
+    pub fn has_waiting_bytes(&self) -> bool {
+        self.redo().is_some()
+    }
+
+    /// Has a private view that shows what this object has in an extent hold this one.
+    pub(crate) fn take_over(&self, extent: Extent, holder: Holder) {
+        if let Some(number) = self.extents().iter().position(|own| *own == extent) {
+            let region = self.held.region.one(number);
+            let (holders, new) = (region.holders.clone(), region.holder);
+            holders.exchange(holder, new, Box::new(region));
+        }
     }
 
     pub(crate) fn holder(&self) -> Holder {
@@ -128,16 +148,8 @@ impl<M: Media> ObjectView<M> {
         self.held.redo.as_ref()
     }
 
-    /// From here on its bytes in the file themselves are seen.
-    fn share(&self) {
-        if !self.held.is_shared.swap(true, Ordering::Relaxed) {
-            self.holders().share(self.holder(), &self.region().info().extents);
-        }
-    }
-
     /// Copies bytes of an extent out, as they are by now.
     fn load(&self, extent: usize, offset_bytes: u64, into: &mut [u8]) {
-        self.share();
         self.region().load_bytes(extent, offset_bytes, into);
         if let Some(redo) = self.redo() {
             redo.put_over(extent, offset_bytes, into, |at, into| self.load_redo(at, into));
@@ -150,24 +162,25 @@ impl<M: Media> ObjectView<M> {
 
     /// First byte of an extent's bytes.
     fn address_of(&self, extent: usize) -> *const u8 {
-        self.share();
         match self.redo() {
             Some(redo) if redo.touches(extent) => {
-                let merged = self.held.merged.get_or_init(|| {
-                    let number = 0..self.extents().len();
-                    number.map(|number| redo.touches(number).then(|| self.merge(number))).collect()
-                });
-                merged[extent].as_ref().expect("bytes wait for it").as_ptr().cast()
+                self.held.merged[extent].get_or_init(|| self.merge(extent)).as_ptr().cast()
             }
             _ => self.region().address(extent).cast_const(),
         }
     }
 
-    /// All bytes of an extent; the view must be kept as long as the source.
+    /// All bytes that lie in an extent, also where others wait; the view must be kept as long as the source.
     pub(crate) fn source(&self, extent: usize) -> Source<'static> {
         let len_bytes = self.extents()[extent].len_bytes;
-        // SAFETY: the extent is mapped, or put together, as long as the view lives, which the caller answers for.
-        unsafe { Source::from_raw(self.address_of(extent), len_bytes) }
+        // SAFETY: the extent is mapped as long as the view lives, which the caller answers for.
+        unsafe { Source::from_raw(self.region().address(extent).cast_const(), len_bytes) }
+    }
+
+    /// Populates the redo extent, as [`ObjectView::guard`].
+    pub(crate) fn guard_redo(&self) -> Result<()> {
+        let Some(redo) = self.region().info().extents.last() else { return Ok(()) };
+        Ok(self.region().set().guard(redo.offset, redo.len_bytes, Touch::Load)?)
     }
 
     /// The bytes that wait, as [`ObjectView::source`].
@@ -239,8 +252,11 @@ impl<M: Media> ObjectView<M> {
                 let fits = |extent: &&Extent| meta.head_bytes <= extent.len_bytes;
                 let extent = extents.get(number).filter(fits).ok_or_else(|| damaged("its head leaves its extent"))?;
                 self.region().set().guard(extent.offset, meta.head_bytes, Touch::Load)?;
+                // No bytes of a head ever wait: each commit writes one of its own. And no memory for what does not check.
+                if sum(meta.head_bytes, |at, into| self.region().load_bytes(number, at, into)) != meta.head_crc {
+                    return Err(damaged("its head does not check"));
+                }
                 let mut head = vec![0; meta.head_bytes as usize];
-                // No bytes of a head ever wait: each commit writes one of its own.
                 self.region().load_bytes(number, 0, &mut head);
                 Cow::Owned(head)
             }
@@ -327,8 +343,8 @@ impl<M: Media> ObjectView<M> {
 }
 
 impl ObjectView<Mapped> {
-    /// A copy-on-write view of the payload: stores to it stay in this process. Keep this view as long as that one.
-    /// None when there is no payload.
+    /// A copy-on-write view of the payload: stores to it stay in this process. It lives for itself, and only without this
+    /// view beside it can it be persisted again by its changed pages. None when there is no payload.
     ///
     /// # Errors
     /// `Unsupported` on device-DAX; `Io` when the process has too many mappings.
@@ -343,8 +359,15 @@ impl ObjectView<Mapped> {
 
     fn private_of(&self, number: usize, len_bytes: u64) -> Result<PrivateView> {
         let extent = self.extents()[number];
+        // Held before it is mapped, as everything that is seen.
+        let region = self.held.region.one(number);
         let mapping = self.region().set().private(extent, len_bytes)?;
-        for range in self.redo().iter().flat_map(|redo| &redo.ranges).filter(|range| range.extent as usize == number) {
+        let waiting = self.redo().map_or(&[][..], |redo| redo.of(number));
+        if !waiting.is_empty() {
+            self.guard_redo()?;
+        }
+        for range in waiting {
+            self.region().set().guard(extent.offset.plus(range.offset_bytes), range.len_bytes, Touch::Load)?;
             let mut bytes = vec![0; range.len_bytes as usize];
             self.load_redo(range.at_bytes, &mut bytes);
             let end = mapping.len_bytes().min((range.offset_bytes + range.len_bytes) as usize);
@@ -353,17 +376,20 @@ impl ObjectView<Mapped> {
             // SAFETY: `len` bytes from there on lie in the mapping, which nobody else knows yet, and `bytes` has as many.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
         }
-        let private = Private { extent, len_bytes, holder: self.holder() };
-        self.holders().add_private(mapping.address().addr(), private);
-        Ok(PrivateView { mapping, view: self.clone() })
+        let (holders, holder) = (region.holders.clone(), region.holder);
+        let hold: Hold = Arc::new(Mutex::new(Box::new(region)));
+        let private = Private { extent, len_bytes, holder, hold: hold.clone() };
+        holders.add_private(mapping.address().addr(), private);
+        Ok(PrivateView { mapping, holders, _hold: hold })
     }
 }
 
 /// A copy-on-write view of an object's bytes: stores to it stay in this process. When it is persisted again under its name,
-/// only what was stored to need be copied.
+/// only what was stored to need be copied, as long as nobody else has the object.
 pub struct PrivateView {
     mapping: PrivateMapping,
-    view: ObjectView<Mapped>,
+    holders: Arc<Holders>,
+    _hold: Hold,
 }
 
 impl PrivateView {
@@ -381,7 +407,7 @@ impl PrivateView {
 impl Drop for PrivateView {
     fn drop(&mut self) {
         // While the mapping is there still: nobody else can have its address.
-        self.view.holders().remove_private(self.mapping.address().addr());
+        self.holders.remove_private(self.mapping.address().addr());
     }
 }
 

@@ -21,7 +21,7 @@ use crate::pool::Pool;
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// How often this process has forked since this was first asked, as far as the C library knows: children that start another
+/// Grows when this process forks, before it and after it, as far as the C library knows: children that start another
 /// program at once (vfork, posix_spawn) do not count. A child has what its parent had mapped at the fork, and for a moment
 /// no locks of its own.
 pub fn forks() -> u64 {
@@ -31,7 +31,7 @@ pub fn forks() -> u64 {
     }
     COUNTING.call_once(|| {
         // SAFETY: the handler touches a static only, so it may run at any fork, in any thread.
-        let registered = unsafe { libc::pthread_atfork(Some(count), None, None) };
+        let registered = unsafe { libc::pthread_atfork(Some(count), Some(count), None) };
         assert_eq!(registered, 0, "pthread_atfork fails without memory only");
     });
     FORKS.load(Ordering::SeqCst)

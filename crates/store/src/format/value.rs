@@ -301,7 +301,7 @@ fn take(input: &mut Input<'_>, depth: usize) -> Result<Node, Refused> {
             let is_text = input.flag()?;
             let len = input.u64().ok_or(short)?;
             let (offsets, data) = (input.buffer().ok_or(short)?, input.buffer().ok_or(short)?);
-            let validity = input.buffer().filter(|buffer| buffer.0 != NONE);
+            let validity = Some(input.buffer().ok_or(short)?).filter(|buffer| buffer.0 != NONE);
             Node::Strings { len, offsets, data, validity, is_text }
         }
         DICTIONARY => {
