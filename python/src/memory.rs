@@ -11,17 +11,20 @@ use store::{Buffer, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
 /// process and writable, or a copy.
 ///
 /// Arrays over the buffer keep this alive, and this keeps the mapping and the pin: no order of closing and deleting
-/// leaves an array without its bytes.
+/// leaves an array without its bytes. It keeps no more than it shows: a view of the object beside a private one would be in
+/// the way when that is persisted again.
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct Memory {
     bytes: Bytes,
     len_bytes: usize,
-    of: Of,
+    is_writable: bool,
+    is_small: bool,
 }
 
 /// What is exported.
 enum Bytes {
-    Shared,
+    Object(ObjectView<Mapped>),
+    Part(Arc<Value>, Buffer),
     Private(PrivateView),
     Copied(Vec<u8>),
 }
@@ -37,49 +40,57 @@ pub(crate) enum Form {
     Copied,
 }
 
-/// Whose bytes they are.
-enum Of {
-    Object(ObjectView<Mapped>),
-    Part(Arc<Value>, Buffer),
-}
-
 impl Memory {
     /// Small ones have no private form, and are read-only.
     pub(crate) fn new(view: ObjectView<Mapped>, form: Form, small_bytes: u64) -> Result<Memory> {
         let len_bytes = view.descriptor().payload_bytes();
-        let bytes = match form {
-            Form::Private if len_bytes >= small_bytes => shared_on_devices(view.private())?,
-            Form::Copied => Bytes::Copied(view.to_bytes()?),
-            _ => Bytes::Shared,
+        // Where it lies in pieces, putting it together page by page costs least.
+        let private = match form {
+            Form::Private if len_bytes >= small_bytes => none_on_devices(view.private())?,
+            Form::Shared if view.has_waiting_bytes() => none_on_devices(view.private())?,
+            _ => None,
         };
-        Ok(Memory { bytes, len_bytes: len_bytes as usize, of: Of::Object(view) })
+        let bytes = match (form, private) {
+            (_, Some(private)) => Bytes::Private(private),
+            (Form::Copied, None) => Bytes::Copied(view.to_bytes()?),
+            (_, None) => Bytes::Object(view),
+        };
+        Ok(Memory::over(bytes, len_bytes, form, false))
     }
 
     pub(crate) fn of_part(value: Arc<Value>, buffer: Buffer, form: Form) -> Result<Memory> {
+        let (len_bytes, is_small) = (value.len_bytes(buffer), value.shares_pages(buffer));
         let bytes = match form {
-            Form::Private => shared_on_devices(value.private(buffer))?,
             Form::Copied => Bytes::Copied(value.to_bytes(buffer)?),
-            Form::Shared => Bytes::Shared,
+            Form::Private => match none_on_devices(value.private(buffer))? {
+                Some(private) => Bytes::Private(private),
+                None => Bytes::Part(value, buffer),
+            },
+            Form::Shared => Bytes::Part(value, buffer),
         };
-        let len_bytes = value.len_bytes(buffer) as usize;
-        Ok(Memory { bytes, len_bytes, of: Of::Part(value, buffer) })
+        Ok(Memory::over(bytes, len_bytes, form, is_small))
+    }
+
+    fn over(bytes: Bytes, len_bytes: u64, form: Form, is_small: bool) -> Memory {
+        let is_own = matches!(bytes, Bytes::Private(_) | Bytes::Copied(_));
+        Memory { bytes, len_bytes: len_bytes as usize, is_writable: is_own && form != Form::Shared, is_small }
     }
 
     fn address(&self) -> *mut u8 {
-        match (&self.bytes, &self.of) {
-            (Bytes::Private(private), _) => private.address(),
-            (Bytes::Copied(copied), _) => copied.as_ptr().cast_mut(),
-            (Bytes::Shared, Of::Object(view)) => view.address().cast_mut(),
-            (Bytes::Shared, Of::Part(value, buffer)) => value.buffer(*buffer).0.cast_mut(),
+        match &self.bytes {
+            Bytes::Private(private) => private.address(),
+            Bytes::Copied(copied) => copied.as_ptr().cast_mut(),
+            Bytes::Object(view) => view.address().cast_mut(),
+            Bytes::Part(value, buffer) => value.buffer(*buffer).0.cast_mut(),
         }
     }
 }
 
 /// Device-DAX has no private mappings; what is restored is read-only there.
-fn shared_on_devices(private: Result<Option<PrivateView>>) -> Result<Bytes> {
+fn none_on_devices(private: Result<Option<PrivateView>>) -> Result<Option<PrivateView>> {
     match private {
-        Err(error) if error.code() == ErrorCode::Unsupported => Ok(Bytes::Shared),
-        result => Ok(result?.map_or(Bytes::Shared, Bytes::Private)),
+        Err(error) if error.code() == ErrorCode::Unsupported => Ok(None),
+        result => result,
     }
 }
 
@@ -93,20 +104,22 @@ impl Memory {
     /// Whether stores are possible. They never reach the pool.
     #[getter]
     fn writable(&self) -> bool {
-        !matches!(self.bytes, Bytes::Shared)
+        self.is_writable
     }
 
     /// Whether it shares its pages with other buffers, so that it has no private form.
     #[getter]
     fn is_small(&self) -> bool {
-        matches!(&self.of, Of::Part(value, buffer) if value.shares_pages(*buffer))
+        self.is_small
     }
 
     /// Populates the pages, so that what is lost is an error here and no signal later.
     fn populate(&self, py: Python<'_>) -> PyResult<()> {
-        let guarded = py.detach(|| match &self.of {
-            Of::Object(view) => view.guard(),
-            Of::Part(value, buffer) => value.guard_buffer(*buffer),
+        let guarded = py.detach(|| match &self.bytes {
+            Bytes::Object(view) => view.guard(),
+            Bytes::Part(value, buffer) => value.guard_buffer(*buffer),
+            Bytes::Private(private) => private.guard(),
+            Bytes::Copied(_) => Ok(()),
         });
         guarded.map_err(|error| crate::error::raise(py, &error))
     }
@@ -115,7 +128,7 @@ impl Memory {
     /// Called by Python with a buffer to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let memory = slf.get();
-        let (address, readonly) = (memory.address(), c_int::from(!memory.writable()));
+        let (address, readonly) = (memory.address(), c_int::from(!memory.is_writable));
         let len = memory.len_bytes as ffi::Py_ssize_t;
         // SAFETY: Python hands over a buffer structure; the address is readable for `len` bytes (and writable, if it is
         // private or a copy) as long as `slf` lives, which the buffer then holds a reference to; nobody writes to what is

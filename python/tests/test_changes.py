@@ -100,3 +100,39 @@ def test_copies_in_dram_have_nothing_to_do_with_the_pool(pool):
     assert not pool.restore(["x"], mode="r", to="dram")["x"].flags.writeable
     with pytest.raises(ValueError):
         pool.restore(to="disk")
+
+
+def test_a_small_part_that_was_read_is_not_in_the_way_of_a_large_one(pool):
+    pool.persist(v={"big": np.zeros(N), "small": np.arange(10), "note": "a" * 9000})
+    v = pool["v"]
+    assert v["small"].sum() == 45 and v["note"] == "a" * 9000
+    v["big"][0] = 1
+    written = pool.persist(v=v).written["v"]
+    assert written.way.startswith("changed pages") and written.copied_bytes < 32 << 10
+    assert pool["v"]["big"][0] == 1 and pool["v"]["small"].sum() == 45
+
+
+def test_persisting_again_and_again_leaves_nothing_behind(pool):
+    pool.persist(x=np.zeros(N))
+    x = pool["x"]
+    free = pool.info()["free_bytes"]
+    for step in range(1, 50):
+        x[step * 1000] = step
+        assert pool.persist(x=x).written["x"].way.startswith("changed pages")
+    pool.gc()
+    assert pool.info()["free_bytes"] == free
+    assert pool.restore(["x"], mode="r")["x"].sum() == sum(range(1, 50))
+
+
+def test_progress_may_use_the_pool(pool):
+    pool.persist(x=np.zeros(N), y=np.zeros(3))
+    x = pool["x"]
+    x[0] = 1
+    said = []
+
+    def tell(done, total):
+        pool["y"] = np.ones(3)
+        said.append(pool.gc())
+
+    assert pool.persist({"x": x}, progress=tell).written["x"].way.startswith("changed pages")
+    assert said and pool["y"].sum() == 3

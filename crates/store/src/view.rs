@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pmem::{Extent, Mapped, Media, PrivateMapping, Region, Touch};
 
@@ -53,6 +53,11 @@ impl<M: Media> HeldRegion<M> {
         let holder = state.add(region.info().born, &region.info().extents);
         let extents = 0..region.info().extents.len();
         HeldRegion { region, holders: holders.clone(), holder, extents }
+    }
+
+    fn guard(&self) -> Result<()> {
+        let extents = &self.region.info().extents[self.extents.clone()];
+        Ok(extents.iter().try_for_each(|e| self.region.set().guard(e.offset, e.len_bytes, Touch::Load))?)
     }
 
     /// One extent of it, held for itself.
@@ -380,7 +385,7 @@ impl ObjectView<Mapped> {
         let hold: Hold = Arc::new(Mutex::new(Box::new(region)));
         let private = Private { extent, len_bytes, holder, hold: hold.clone() };
         holders.add_private(mapping.address().addr(), private);
-        Ok(PrivateView { mapping, holders, _hold: hold })
+        Ok(PrivateView { mapping, holders, hold })
     }
 }
 
@@ -389,7 +394,7 @@ impl ObjectView<Mapped> {
 pub struct PrivateView {
     mapping: PrivateMapping,
     holders: Arc<Holders>,
-    _hold: Hold,
+    hold: Hold,
 }
 
 impl PrivateView {
@@ -401,6 +406,16 @@ impl PrivateView {
     /// Length of the view.
     pub fn len_bytes(&self) -> usize {
         self.mapping.len_bytes()
+    }
+
+    /// Populates the pages under it; see [`ObjectView::guard`].
+    ///
+    /// # Errors
+    /// `BadBlock`, `Truncated`, `Io`.
+    pub fn guard(&self) -> Result<()> {
+        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = hold.downcast_ref::<HeldRegion<Mapped>>().expect("what is mapped is held by what is mapped");
+        held.guard()
     }
 }
 
