@@ -6,6 +6,7 @@ types, stands beside the nodes it belongs to, as attributes of the owner `pandas
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
     columns = []
     for number, name in enumerate(frame.columns):
         column = frame.iloc[:, number]
-        columns.append((flattener.part(name, name), flattener.inside(name, lambda column=column: _own_column(flattener, column))))
+        columns.append((flattener.part(name, name), flattener.inside(name, partial(_own_column, flattener, column))))
     attributes: Attributes = [
         ("type", ("text", "frame")),
         ("index", _index(flattener, frame.index)),

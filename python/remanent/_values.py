@@ -61,7 +61,8 @@ class Flattener:
             return make()
         except UnknownType:
             del self.buffers[count:]
-            return _module("_pickle").flatten(self, value)
+            pickled: Tree = _module("_pickle").flatten(self, value)
+            return pickled
         finally:
             self._may_pickle = True
 
@@ -72,7 +73,7 @@ class Flattener:
         if plain is not None:
             return plain(self, value)
         module = _module_of(value)
-        tree = None if module is None else _module(module).flatten(self, value)
+        tree: Tree | None = None if module is None else _module(module).flatten(self, value)
         if tree is None:
             raise self.refuse(f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)")
         return tree
@@ -105,7 +106,7 @@ class Flattener:
             raise self.refuse(f"is a text with half a character: {error}") from None
         return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
-    def bytes(self, data: bytes) -> Tree:
+    def binary(self, data: bytes) -> Tree:
         return ("bytes", data) if len(data) < LONG_BYTES else ("long", False, self.buffer(data))
 
     def strings(self, items: Iterable[str | bytes | None], is_text: bool = True) -> Tree:
@@ -158,7 +159,7 @@ class Flattener:
         if dtype is None:
             return None
         try:
-            array = np.array(value, dtype)
+            array: np.ndarray[Any, Any] = np.array(value, dtype)
         except OverflowError:
             return None
         return of_python(kind, self.flatten(array))
@@ -250,7 +251,7 @@ class Rebuilder:
 
     def _nullable(self, items: Tree, validity: int) -> Any:
         values = self.rebuild(items)
-        order = items[3] if items[0] == "array" else "C"
+        order: Any = items[3] if items[0] == "array" else "C"
         return np.ma.MaskedArray(values, ~self.is_there(validity, values.size).reshape(values.shape, order=order))
 
     def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
@@ -338,7 +339,7 @@ _PLAIN: dict[type, Callable[[Flattener, Any], Tree]] = {
     float: lambda _, value: ("float", value),
     complex: lambda _, value: ("complex", value.real, value.imag),
     str: lambda f, value: f.text(value),
-    bytes: lambda f, value: f.bytes(value),
+    bytes: lambda f, value: f.binary(value),
     list: lambda f, value: f._sequence("list", value),
     tuple: lambda f, value: f._sequence("tuple", value),
     dict: lambda f, value: f.container(value, lambda: f._mapping(value)),
