@@ -168,7 +168,9 @@ def label(place: Path) -> str:
 def main(scene: Scene) -> None:
     parser = argparse.ArgumentParser(description=scene.title)
     scene.add_arguments(parser)
-    parser.add_argument("--disk", type=Path, default=default_place(), help="folder for the pickle (default: %(default)s)")
+    parser.add_argument(
+        "--disk", type=Path, default=default_place(), help="folder for the pickle (default: %(default)s)"
+    )
     parser.add_argument("--pmem", type=Path, default=SHARED_MEMORY, help="folder for the pool (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="how often to run all three ways (default: 1)")
     parser.add_argument("--svg", type=Path, help="draw the bars into this file")

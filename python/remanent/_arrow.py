@@ -32,7 +32,10 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
         schema = value.schema
         parts = [value.column(number) for number in range(value.num_columns)]
         names = [("text", name) for name in schema.names]
-        trees = [flattener.inside(name, partial(_column, flattener, part)) for name, part in zip(schema.names, parts, strict=True)]
+        trees = [
+            flattener.inside(name, partial(_column, flattener, part))
+            for name, part in zip(schema.names, parts, strict=True)
+        ]
         tree: Tree = ("table", value.num_rows, list(zip(names, trees, strict=True)))
     else:
         schema, parts = pa.schema([pa.field("", value.type)]), [value]

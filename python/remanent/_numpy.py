@@ -103,7 +103,12 @@ def _strings(flattener: Flattener, value: np.ndarray) -> Tree:
     items = value.reshape(-1).tolist()
     if hasattr(value.dtype, "na_object"):
         attributes.append(("missing", flattener.flatten(value.dtype.na_object)))
-    return ("attributed", flattener.strings([item if isinstance(item, str) else None for item in items]), "numpy", attributes)
+    return (
+        "attributed",
+        flattener.strings([item if isinstance(item, str) else None for item in items]),
+        "numpy",
+        attributes,
+    )
 
 
 def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:

@@ -83,7 +83,12 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
     if isinstance(dtype, pd.ArrowDtype):
         from . import _arrow
 
-        return ("attributed", _arrow.flatten(flattener, series.array.__arrow_array__()), "pandas", [("type", ("text", "arrow"))])
+        return (
+            "attributed",
+            _arrow.flatten(flattener, series.array.__arrow_array__()),
+            "pandas",
+            [("type", ("text", "arrow"))],
+        )
     if isinstance(dtype, np.dtype) and dtype != object:
         return flattener.flatten(series.to_numpy())
     if isinstance(dtype, np.dtype):

@@ -75,7 +75,9 @@ class Flattener:
         module = _module_of(value)
         tree: Tree | None = None if module is None else _module(module).flatten(self, value)
         if tree is None:
-            raise self.refuse(f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)")
+            raise self.refuse(
+                f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)"
+            )
         return tree
 
     def refuse(self, reason: str) -> UnknownType:
@@ -118,7 +120,14 @@ class Flattener:
         offsets = np.zeros(len(encoded) + 1, "<i8")
         np.cumsum([len(item) for item in encoded], out=offsets[1:])
         validity = None if all(is_there) else self.validity(np.array(is_there))
-        return ("strings", len(encoded), self.buffer(offsets.view(np.uint8)), self.buffer(b"".join(encoded)), validity, is_text)
+        return (
+            "strings",
+            len(encoded),
+            self.buffer(offsets.view(np.uint8)),
+            self.buffer(b"".join(encoded)),
+            validity,
+            is_text,
+        )
 
     def validity(self, is_there: np.ndarray) -> int:
         """A buffer with a bit for each item."""

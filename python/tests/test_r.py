@@ -129,7 +129,13 @@ def test_times(path):
     assert dates.dtype == "M8[D]" and dates.astype(str).tolist() == ["2020-01-01", "NaT", "1969-12-31"]
     moments = read(path, of("POSIXct", "POSIXt", items=[1577836800.25, None]))
     assert moments.dtype == "M8[us]" and moments.astype(str).tolist() == ["2020-01-01T00:00:00.250000", "NaT"]
-    for unit, us in {"secs": 10**6, "mins": 6 * 10**7, "hours": 36 * 10**8, "days": 864 * 10**8, "weeks": 6048 * 10**8}.items():
+    for unit, us in {
+        "secs": 10**6,
+        "mins": 6 * 10**7,
+        "hours": 36 * 10**8,
+        "days": 864 * 10**8,
+        "weeks": 6048 * 10**8,
+    }.items():
         times = read(path, of("difftime", items=[1.5, None], units=unit))
         assert times.dtype == "m8[us]" and times[0] == np.timedelta64(us * 3 // 2, "us") and np.isnat(times[1])
     whole = read(path, lambda r: r.attributed(r.integer([18262, None]), **{"class": r.character("Date")}))
@@ -188,7 +194,18 @@ def test_frames(path):
     pd = pytest.importorskip("pandas")
     found = read(path, frame)
     assert list(found) == list("filsgdzbvm") and isinstance(found.index, pd.RangeIndex)
-    wanted = ["float64", "Int32", "boolean", "str", "category", "datetime64", "datetime64[us, UTC]", "Int64", "object", "object"]
+    wanted = [
+        "float64",
+        "Int32",
+        "boolean",
+        "str",
+        "category",
+        "datetime64",
+        "datetime64[us, UTC]",
+        "Int64",
+        "object",
+        "object",
+    ]
     assert all(str(dtype).startswith(name) for dtype, name in zip(found.dtypes, wanted, strict=True)), found.dtypes
     assert found.iloc[1, :8].isna().all() and not found.iloc[0].isna().any()
     assert found["v"].tolist() == [1, None, "x"] and found["m"][2].tolist() == [2, 5]

@@ -69,7 +69,10 @@ def test_an_exporter_that_fails_is_named(path, library):
         def __dlpack__(self, **options):
             raise BufferError("requires a gradient")
 
-    with remanent.create(path, "8MiB") as pool, pytest.raises(remanent.UnknownType, match=r"x\['w'\].*requires a gradient"):
+    with (
+        remanent.create(path, "8MiB") as pool,
+        pytest.raises(remanent.UnknownType, match=r"x\['w'\].*requires a gradient"),
+    ):
         pool["x"] = {"w": Broken(np.arange(3))}
 
 
