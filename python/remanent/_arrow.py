@@ -1,9 +1,9 @@
 """Arrow's tables and arrays as trees and back.
 
-Columns of numbers, times, strings and dictionaries are nodes that any language can read, over buffers as Arrow has them
-wherever the layouts agree. Any other column is an Arrow IPC stream of its own. What comes back is made by pyarrow, without
-a copy of any buffer whose layout agrees; the exceptions are the bits of booleans, dates and times of 32 bits, and the
-offsets of strings that Arrow counts with 32 bits.
+Columns of numbers, times, strings and dictionaries are nodes that any language can read, over buffers as Arrow has
+them wherever the layouts agree. Any other column is an Arrow IPC stream of its own. What comes back is made by pyarrow,
+without a copy of any buffer whose layout agrees; the exceptions are the bits of booleans, dates and times of 32 bits,
+and the offsets of strings that Arrow counts with 32 bits.
 """
 
 from __future__ import annotations

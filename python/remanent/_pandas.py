@@ -1,7 +1,7 @@
 """DataFrames, Series and Indexes of pandas as trees and back.
 
-A frame is a table of columns, which any language can read. What pandas knows besides, its indexes, time zones and extension
-types, stands beside the nodes it belongs to, as attributes of the owner `pandas`.
+A frame is a table of columns, which any language can read. What pandas knows besides, its indexes, time zones and
+extension types, stands beside the nodes it belongs to, as attributes of the owner `pandas`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Values of several parts as trees and back: containers, tables, strings, what is missing.
 
-A tree is nested tuples, each with its node's name first; the extension knows their form on media. Whatever holds many items
-lies in buffers, which are copied once, by the extension, and mapped when they are restored. The names are those of
-the store's nodes. What only Python or a library of it knows of a value stands beside it, as attributes of that owner.
+A tree is nested tuples, each with its node's name first; the extension knows their form on media. Whatever holds many
+items lies in buffers, which are copied once, by the extension, and mapped when they are restored. The names are those
+of the store's nodes. What only Python or a library of it knows of a value stands beside it, as attributes of that owner.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Flattener:
     def flatten(self, value: Any) -> Tree:
         """The tree of a value. Raises `UnknownType` with the place of what cannot be kept.
 
-        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything else
-        that has such a part is pickled whole, so that what its parts share stays shared.
+        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything
+        else that has such a part is pickled whole, so that what its parts share stays shared.
         """
         if type(value) is dict:
             return self._flatten(value)
