@@ -201,13 +201,17 @@ class Rebuilder:
         self._path.pop()
         return value
 
+    def place(self) -> str:
+        """Where in its object the value is that is looked at."""
+        return _place(self._name, self._path)
+
     def refuse(self, reason: str) -> UnknownType:
         """What to raise for a value that cannot be read here."""
-        return UnknownType(f"{_place(self._name, self._path)} {reason}")
+        return UnknownType(f"{self.place()} {reason}")
 
     def damaged(self, what: str) -> Corrupt:
         """What to raise for bytes that cannot be right."""
-        return Corrupt(f"{what} in {_place(self._name, self._path)} are damaged; restore the file from a copy")
+        return Corrupt(f"{what} in {self.place()} are damaged; restore the file from a copy")
 
     def memory(self, buffer: int) -> Any:
         """A buffer where it lies. Its pages may be lost, which whoever reads it has to bear."""

@@ -227,6 +227,27 @@ def test_what_only_r_can_read_is_named(path):
         read(path, model)
 
 
+def test_parts_that_only_r_can_read_hide_nothing_else(path):
+    def model(r):
+        part = r.attributed(("nothing",), **{"r:serialised": ("int", 0)})
+        items = ("list", [r.double([1]), part])
+        stream = ("foreign", "r.serialize-3", r.flattener.buffer(b"B\n"), [])
+        names = r.character("coefficients", "call")
+        return r.attributed(items, names=names, **{"class": r.character("lm"), "r:serialised": stream})
+
+    with pytest.warns(UserWarning, match=r"x\['call'\].*R's alone"):
+        found = read(path, model)
+    assert found["coefficients"].tolist() == [1] and found["call"] is None
+
+
+def test_strings_of_other_encodings(path):
+    def marked(r):
+        tree = r.flattener.strings([b"gr\xc3\xb6", b"gr\xf6", None], is_text=False)
+        return r.attributed(tree, **{"r:encoding": r.array([1, 2, 1], "u1")})
+
+    assert read(path, marked) == ["grö", b"gr\xf6", None]
+
+
 WITHOUT = """
 import sys
 sys.modules["pandas"] = None
