@@ -73,7 +73,7 @@ def rebuild(
 def _rebuild_value(rebuilder: Rebuilder, name: str, tree: Tree) -> Any:
     try:
         return rebuilder.rebuild(tree)
-    except (Error, OSError, MemoryError, ImportError):
+    except (Error, OSError, MemoryError, RecursionError, ImportError):
         raise
     except Exception as error:
         # A tree that no version of this package makes: parts are missing, or do not fit one another.

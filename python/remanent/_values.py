@@ -47,7 +47,7 @@ class Flattener:
         With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything
         else that has such a part is pickled whole, so that what its parts share stays shared.
         """
-        if type(value) is dict:
+        if not self._may_pickle or type(value) is dict:
             return self._flatten(value)
         return self.or_pickled(value, lambda: self._flatten(value))
 
@@ -99,7 +99,11 @@ class Flattener:
 
     def part(self, step: Any, value: Any) -> Tree:
         """The tree of a value inside this one."""
-        return self.inside(step, lambda: self.flatten(value))
+        self._path.append(step)
+        try:
+            return self.flatten(value)
+        finally:
+            self._path.pop()
 
     def text(self, text: str) -> Tree:
         try:
