@@ -53,14 +53,12 @@ def chart(title: str, note: str, bars: Bars, unit: str = "s") -> str:
 
 
 def text(x: float, y: float, content: str, size: int = 12, anchor: str = "middle", colour: str = "#000") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{escape(content)}</text>'
-    )
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{escape(content)}</text>'
 
 
 def nice_step(largest: float) -> float:
     """A round step that divides an axis into two to five."""
-    power = 10.0 ** -12
+    power = 10.0**-12
     while True:
         for factor in (1, 2, 5):
             if factor * power * 5 >= largest:

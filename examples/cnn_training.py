@@ -1,7 +1,8 @@
 """A convolutional network trained on images, restarted when the images are decoded and ready for it.
 
-The third use case of Imamura and Yoshida's paper: CIFAR-10 as 60,000 JPEG files, a folder for each category, and the layers
-of Keras' `cifar10_cnn`. What is kept are the prepared arrays, because reading and decoding the files is what takes long.
+The third use case of Imamura and Yoshida's paper: CIFAR-10 as 60,000 JPEG files, a folder for each category, and the
+layers of Keras' `cifar10_cnn`. What is kept are the prepared arrays, because reading and decoding the files is what
+takes long.
 
     python examples/cnn_training.py --input generated --size 6000 --epochs 1     # files of the same shape, made here
     python examples/cnn_training.py --input digits --epochs 5                    # real ones, from scikit-learn
@@ -56,7 +57,8 @@ def divided(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]
 
 
 def decoded(files: dict[str, list[Path]], names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The images as the network takes them: floats from 0 to 1, shuffled, and each one's category as a row with a one."""
+    """The images as the network takes them: floats from 0 to 1, shuffled, and each one's category as a row of zeros
+    with a one."""
     each = [(names.index(name), file) for name in files for file in files[name]]
     images = np.empty((len(each), SIDE, SIDE, 3), np.float32)
     labels = np.zeros((len(each), len(names)), np.float32)
@@ -85,7 +87,8 @@ def load(folder: Path) -> restarts.Arrays:
 
 
 def generated(count: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Images of the same shape and of about the same bytes as CIFAR-10's: a patch of colour for each category, and noise."""
+    """Images of the same shape and of about the same bytes as CIFAR-10's: noise, and a patch of colour for each
+    category."""
     random = np.random.default_rng(SEED)
     for number in range(count):
         category = number % CATEGORIES

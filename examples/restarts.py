@@ -1,9 +1,9 @@
 """A program that is restarted as soon as its data is prepared, in three ways, as in Imamura and Yoshida's evaluation.
 
-Retry prepares the data anew; disk-restart has pickled it into a file, synced; pmem-restart has persisted it into a pool.
-Each way is two processes: the first prepares and keeps the data, the second gets it back and works with it. What they spend
-on loading Python and libraries is not counted. The file lies in one folder and the pool in another, a disk and persistent
-memory (or what stands in for it).
+Retry prepares the data anew; disk-restart has pickled it into a file, synced; pmem-restart has persisted it into a
+pool. Each way is two processes: the first prepares and keeps the data, the second gets it back and works with it. What
+they spend on loading Python and libraries is not counted. The file lies in one folder and the pool in another, a disk
+and persistent memory (or what stands in for it).
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ def label(place: Path) -> str:
 def main(scene: Scene) -> None:
     parser = argparse.ArgumentParser(description=scene.title)
     scene.add_arguments(parser)
-    parser.add_argument("--disk", type=Path, default=default_place(), help="folder for the pickle (default: %(default)s)")
+    parser.add_argument(
+        "--disk", type=Path, default=default_place(), help="folder for the pickle (default: %(default)s)"
+    )
     parser.add_argument("--pmem", type=Path, default=SHARED_MEMORY, help="folder for the pool (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="how often to run all three ways (default: 1)")
     parser.add_argument("--svg", type=Path, help="draw the bars into this file")

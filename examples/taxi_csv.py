@@ -1,8 +1,8 @@
 """Makes a CSV file with the columns of New York's yellow-cab records, for the example of a regression in R.
 
-The second use case of Imamura and Yoshida's paper reads one month of them, about 2.6 GB. The columns are those of the files
-from 2015 on that still have coordinates; the rows are random but hang together as real ones do: fares follow distances,
-and totals are the sums of their parts. The same size and seed give the same bytes.
+The second use case of Imamura and Yoshida's paper reads one month of them, about 2.6 GB. The columns are those of the
+files from 2015 on that still have coordinates; the rows are random but hang together as real ones do: fares follow
+distances, and totals are the sums of their parts. The same size and seed give the same bytes.
 
     python examples/taxi_csv.py taxi.csv --size 2600     # megabytes
 """
@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyarrow import csv
 
 COLUMNS = (
-    "VendorID tpep_pickup_datetime tpep_dropoff_datetime passenger_count trip_distance pickup_longitude pickup_latitude "
-    "RateCodeID store_and_fwd_flag dropoff_longitude dropoff_latitude payment_type fare_amount extra mta_tax tip_amount "
-    "tolls_amount improvement_surcharge total_amount"
+    "VendorID tpep_pickup_datetime tpep_dropoff_datetime passenger_count trip_distance pickup_longitude "
+    "pickup_latitude RateCodeID store_and_fwd_flag dropoff_longitude dropoff_latitude payment_type fare_amount extra "
+    "mta_tax tip_amount tolls_amount improvement_surcharge total_amount"
 ).split()
 
 MB = 10**6

@@ -51,7 +51,14 @@ def _utf_8(name: str, text: str) -> bytes:
 
 
 def rebuild(
-    name: str, kind: str, dtype: Any, shape: tuple[int, ...], order: str, memories: list[Any], mode: str, may_pickle: bool
+    name: str,
+    kind: str,
+    dtype: Any,
+    shape: tuple[int, ...],
+    order: str,
+    memories: list[Any],
+    mode: str,
+    may_pickle: bool,
 ) -> Any:
     """The object over its memory; of a value the dtype is its tree, and each buffer has a memory."""
     if kind == "value":
@@ -66,12 +73,14 @@ def rebuild(
 def _rebuild_value(rebuilder: Rebuilder, name: str, tree: Tree) -> Any:
     try:
         return rebuilder.rebuild(tree)
-    except (Error, OSError, MemoryError, ImportError):
+    except (Error, OSError, MemoryError, RecursionError, ImportError):
         raise
     except Exception as error:
         # A tree that no version of this package makes: parts are missing, or do not fit one another.
         reason = f"its parts do not belong together ({type(error).__name__}: {error})"
-        raise Corrupt(f"{name!r} cannot be read: {reason}; restore the file from a copy, or ask for the others by name") from error
+        raise Corrupt(
+            f"{name!r} cannot be read: {reason}; restore the file from a copy, or ask for the others by name"
+        ) from error
 
 
 def _text(name: str, memory: Any) -> str:

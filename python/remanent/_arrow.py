@@ -1,13 +1,14 @@
 """Arrow's tables and arrays as trees and back.
 
-Columns of numbers, times, strings and dictionaries are nodes that any language can read, over buffers as Arrow has them
-wherever the layouts agree. Any other column is an Arrow IPC stream of its own. What comes back is made by pyarrow, without
-a copy of any buffer whose layout agrees; the exceptions are the bits of booleans, dates and times of 32 bits, and the
-offsets of strings that Arrow counts with 32 bits.
+Columns of numbers, times, strings and dictionaries are nodes that any language can read, over buffers as Arrow has
+them wherever the layouts agree. Any other column is an Arrow IPC stream of its own. What comes back is made by pyarrow,
+without a copy of any buffer whose layout agrees; the exceptions are the bits of booleans, dates and times of 32 bits,
+and the offsets of strings that Arrow counts with 32 bits.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,15 +31,18 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
     if kind in ("table", "record_batch"):
         schema = value.schema
         parts = [value.column(number) for number in range(value.num_columns)]
-        trees = [flattener.inside(name, lambda part=part: _column(flattener, part)) for name, part in zip(schema.names, parts)]
-        names: list[Tree] = [("text", name) for name in schema.names]
+        names = [("text", name) for name in schema.names]
+        trees = [
+            flattener.inside(name, partial(_column, flattener, part))
+            for name, part in zip(schema.names, parts, strict=True)
+        ]
         tree: Tree = ("table", value.num_rows, list(zip(names, trees, strict=True)))
     else:
         schema, parts = pa.schema([pa.field("", value.type)]), [value]
         tree = _column(flattener, value)
     attributes = [
         ("type", ("text", kind)),
-        ("schema", flattener.bytes(schema.serialize().to_pybytes())),
+        ("schema", flattener.binary(schema.serialize().to_pybytes())),
         ("null_counts", flattener.flatten(np.array([part.null_count for part in parts], "i8"))),
     ]
     return ("attributed", tree, "arrow", attributes)
@@ -87,7 +91,7 @@ def _column(flattener: Flattener, column: Any) -> Tree:
         return _strings(flattener, array)
     if types.is_dictionary(kind) and _is_plain(kind.value_type) and array.dictionary.null_count == 0:
         return _dictionary(flattener, array)
-    if _numpy_dtype(kind) is not None:
+    if _is_numeric(kind):
         return _nullable(flattener, array, _numbers(flattener, array))
     return _foreign(flattener, array)
 
@@ -118,27 +122,32 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 def _is_plain(kind: pa.DataType) -> bool:
     strings = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return _numpy_dtype(kind) is not None or any(is_one(kind) for is_one in strings)
+    return _is_numeric(kind) or any(is_one(kind) for is_one in strings)
 
 
-def _numpy_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    """NumPy's type for numbers and times; none for what is neither."""
+def _is_numeric(kind: pa.DataType) -> bool:
+    """Whether NumPy has such numbers or times."""
+    kinds = (types.is_boolean, types.is_integer, types.is_floating, types.is_timestamp, types.is_duration)
+    return any(is_one(kind) for is_one in (*kinds, types.is_time, types.is_date))
+
+
+def _numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """NumPy's type for numbers and times."""
     if types.is_boolean(kind):
         return np.dtype(bool)
     if types.is_integer(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return found
     if types.is_timestamp(kind):
         return np.dtype(f"M8[{kind.unit}]")
     if types.is_duration(kind) or types.is_time(kind):
         return np.dtype(f"m8[{kind.unit}]")
-    if types.is_date(kind):
-        return np.dtype("M8[D]" if types.is_date32(kind) else "M8[ms]")
-    return None
+    return np.dtype("M8[D]" if types.is_date32(kind) else "M8[ms]")
 
 
 def _is_narrow(kind: pa.DataType) -> bool:
     """Whether Arrow has 32 bits for a time, of which NumPy has 64."""
-    return types.is_date32(kind) or types.is_time32(kind)
+    return bool(types.is_date32(kind) or types.is_time32(kind))
 
 
 def _numbers(flattener: Flattener, array: pa.Array) -> Tree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -43,6 +43,7 @@ def array(flattener: Flattener, value: np.ndarray) -> Tree:
 def laid_out(value: np.ndarray) -> tuple[np.dtype[Any], tuple[int, ...], str, Any]:
     """Type, shape, order and bytes: without a copy if they lie side by side already."""
     value = value.view(np.ndarray)
+    order: Literal["C", "F"]
     if value.flags.c_contiguous:
         order = "C"
     elif value.flags.f_contiguous:
@@ -89,7 +90,7 @@ def _masked(flattener: Flattener, value: np.ma.MaskedArray[Any, Any]) -> Tree:
         bits = np.packbits(~mask.reshape(-1, order=tree[3]), bitorder="little")
         tree = ("nullable", tree, flattener.buffer(bits))
     elif mask is not np.ma.nomask:
-        attributes.append(("mask", array(flattener, mask)))  # of each field
+        attributes.append(("mask", array(flattener, np.asarray(mask))))  # of each field
     return ("attributed", tree, "numpy", attributes)
 
 
@@ -102,7 +103,12 @@ def _strings(flattener: Flattener, value: np.ndarray) -> Tree:
     items = value.reshape(-1).tolist()
     if hasattr(value.dtype, "na_object"):
         attributes.append(("missing", flattener.flatten(value.dtype.na_object)))
-    return ("attributed", flattener.strings([item if isinstance(item, str) else None for item in items]), "numpy", attributes)
+    return (
+        "attributed",
+        flattener.strings([item if isinstance(item, str) else None for item in items]),
+        "numpy",
+        attributes,
+    )
 
 
 def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:

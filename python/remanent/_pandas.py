@@ -1,11 +1,12 @@
 """DataFrames, Series and Indexes of pandas as trees and back.
 
-A frame is a table of columns, which any language can read. What pandas knows besides, its indexes, time zones and extension
-types, stands beside the nodes it belongs to, as attributes of the owner `pandas`.
+A frame is a table of columns, which any language can read. What pandas knows besides, its indexes, time zones and
+extension types, stands beside the nodes it belongs to, as attributes of the owner `pandas`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
     columns = []
     for number, name in enumerate(frame.columns):
         column = frame.iloc[:, number]
-        columns.append((flattener.part(name, name), flattener.inside(name, lambda column=column: _own_column(flattener, column))))
+        columns.append((flattener.part(name, name), flattener.inside(name, partial(_own_column, flattener, column))))
     attributes: Attributes = [
         ("type", ("text", "frame")),
         ("index", _index(flattener, frame.index)),
@@ -82,7 +83,12 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
     if isinstance(dtype, pd.ArrowDtype):
         from . import _arrow
 
-        return ("attributed", _arrow.flatten(flattener, series.array.__arrow_array__()), "pandas", [("type", ("text", "arrow"))])
+        return (
+            "attributed",
+            _arrow.flatten(flattener, series.array.__arrow_array__()),
+            "pandas",
+            [("type", ("text", "arrow"))],
+        )
     if isinstance(dtype, np.dtype) and dtype != object:
         return flattener.flatten(series.to_numpy())
     if isinstance(dtype, np.dtype):

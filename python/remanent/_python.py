@@ -54,12 +54,12 @@ def _path(flattener: Flattener, value: pathlib.PurePath) -> Tree:
         name.encode()
     except UnicodeEncodeError:
         # A file's name need not be UTF-8.
-        return of_python(type(value).__name__, flattener.bytes(os.fsencode(name)))
+        return of_python(type(value).__name__, flattener.binary(os.fsencode(name)))
     return of_python(type(value).__name__, flattener.text(name))
 
 
 _FLATTEN: dict[type, Callable[[Flattener, Any], Tree]] = {
-    bytearray: lambda f, value: of_python("bytearray", f.bytes(bytes(value))),
+    bytearray: lambda f, value: of_python("bytearray", f.binary(bytes(value))),
     set: lambda f, value: of_python("set", f.items("list", value)),
     frozenset: lambda f, value: of_python("frozenset", f.items("list", value)),
     range: lambda f, value: of_python("range", ("tuple", [integer(n) for n in (value.start, value.stop, value.step)])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,11 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: Attributes) -> Any:
     kind = _texts(rebuilder, attributes, "type")
     if "logical" in kind:
         return _to_bool(rebuilder.rebuild(tree))
-    if "character" in kind and tree[0] == "dictionary":
-        return rebuilder.looked_up(*tree[1:4])
+    if tree[0] == "nothing" and "r:serialised" in attributes:
+        return _nothing(rebuilder)
+    if tree[0] == "strings" or "character" in kind and tree[0] == "dictionary":
+        items = rebuilder.rebuild(tree) if tree[0] == "strings" else rebuilder.looked_up(*tree[1:4])
+        return [_decoded(item) for item in items] if "r:encoding" in attributes else items
     if tree[0] == "table":
         return _to_frame(rebuilder, tree, attributes)
     if tree[0] == "list":
@@ -44,6 +48,20 @@ def _texts(rebuilder: Rebuilder, attributes: Attributes, name: str) -> list[Any]
         return []
     value = rebuilder.rebuild(attributes[name])
     return [value] if isinstance(value, str) else list(value)
+
+
+def _nothing(rebuilder: Rebuilder) -> None:
+    """What stands for a part that R has serialised beside the others."""
+    message = f"{rebuilder.place()} is R's alone, a function for example; here None stands for it"
+    warnings.warn(message, stacklevel=2)
+
+
+def _decoded(item: Any) -> Any:
+    """A text, if it is one: R also has strings of an unknown encoding, and of none."""
+    try:
+        return item.decode() if isinstance(item, bytes) else item
+    except UnicodeDecodeError:
+        return item
 
 
 def _parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

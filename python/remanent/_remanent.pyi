@@ -1,22 +1,34 @@
 import os
-from collections.abc import Buffer, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import numpy as np
+from typing_extensions import Buffer
 
 _Path = str | os.PathLike[str]
+_Tree = tuple[Any, ...]
+# An array, a text or bytes, and a value with its buffers.
+_Item = (
+    tuple[str, np.dtype[Any], tuple[int, ...], str, Buffer] | tuple[str, str, bytes] | tuple[str, _Tree, list[Buffer]]
+)
+
+__all__ = ["VERSION", "Memory", "NativePool", "error_codes"]
 
 VERSION: str
 
 def error_codes() -> list[tuple[str, int]]: ...
 
+@final
 class Memory:
     @property
     def writable(self) -> bool: ...
+    @property
+    def is_small(self) -> bool: ...
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def populate(self) -> None: ...
 
+@final
 class NativePool:
     @staticmethod
     def create(path: _Path, size: int, stripe: Sequence[_Path], chunk: int | None) -> NativePool: ...
@@ -33,7 +45,7 @@ class NativePool:
     def contains(self, name: str) -> bool: ...
     def persist(
         self,
-        items: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], str, Buffer] | tuple[str, str, bytes]],
+        items: Sequence[_Item],
         removes: Sequence[str],
         threads: int | None,
         checksum: bool,
@@ -42,7 +54,7 @@ class NativePool:
     def rename(self, old: str, new: str, replace: bool) -> int: ...
     def restore(
         self, names: Sequence[str] | None, form: str
-    ) -> list[tuple[str, str, np.dtype[Any], tuple[int, ...], str, Memory]]: ...
+    ) -> list[tuple[str, str, np.dtype[Any] | _Tree, tuple[int, ...], str, list[Memory]]]: ...
     def ls(self, prefix: str) -> list[dict[str, Any]]: ...
     def info(self) -> dict[str, Any]: ...
     def grow(self, size: int, path: _Path | None, stripe: Sequence[_Path], chunk: int | None) -> None: ...

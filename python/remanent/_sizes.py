@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from typing import Any
 
 from .errors import BadSize
 
@@ -42,7 +43,7 @@ def _parse(size: Size) -> int:
     return size_bytes
 
 
-def _index(size: object) -> int:
+def _index(size: Any) -> int:
     try:
         return operator.index(size)
     except TypeError:
@@ -51,9 +52,10 @@ def _index(size: object) -> int:
 
 def _parse_text(size: str) -> int:
     match = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-z]*)\s*", size, re.ASCII)
-    unit = match and _UNITS.get(match[3].upper())
+    unit: int | None = match and _UNITS.get(match[3].upper())
     # Of a byte there are no fractions.
     if not match or unit is None or (unit == 1 and match[2]):
         raise ValueError(f"{size!r} is no size; write bytes, '512MB' (powers of 1000) or '1.5GiB' (powers of 1024)")
     fraction = match[2] or "0"
-    return int(match[1]) * unit + int(fraction) * unit // 10 ** len(fraction)
+    scale: int = 10 ** len(fraction)
+    return int(match[1]) * unit + int(fraction) * unit // scale

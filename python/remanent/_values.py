@@ -1,8 +1,8 @@
 """Values of several parts as trees and back: containers, tables, strings, what is missing.
 
-A tree is nested tuples, each with its node's name first; the extension knows their form on media. Whatever holds many items
-lies in buffers, which are copied once, by the extension, and mapped when they are restored. The names are those of
-the store's nodes. What only Python or a library of it knows of a value stands beside it, as attributes of that owner.
+A tree is nested tuples, each with its node's name first; the extension knows their form on media. Whatever holds many
+items lies in buffers, which are copied once, by the extension, and mapped when they are restored. The names are those
+of the store's nodes. What only Python or a library of it knows of a value stands beside it, as attributes of that owner.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Flattener:
     def flatten(self, value: Any) -> Tree:
         """The tree of a value. Raises `UnknownType` with the place of what cannot be kept.
 
-        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything else
-        that has such a part is pickled whole, so that what its parts share stays shared.
+        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything
+        else that has such a part is pickled whole, so that what its parts share stays shared.
         """
-        if type(value) is dict:
+        if not self._may_pickle or type(value) is dict:
             return self._flatten(value)
         return self.or_pickled(value, lambda: self._flatten(value))
 
@@ -61,7 +61,8 @@ class Flattener:
             return make()
         except UnknownType:
             del self.buffers[count:]
-            return _module("_pickle").flatten(self, value)
+            pickled: Tree = _module("_pickle").flatten(self, value)
+            return pickled
         finally:
             self._may_pickle = True
 
@@ -72,9 +73,11 @@ class Flattener:
         if plain is not None:
             return plain(self, value)
         module = _module_of(value)
-        tree = None if module is None else _module(module).flatten(self, value)
+        tree: Tree | None = None if module is None else _module(module).flatten(self, value)
         if tree is None:
-            raise self.refuse(f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)")
+            raise self.refuse(
+                f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)"
+            )
         return tree
 
     def refuse(self, reason: str) -> UnknownType:
@@ -96,7 +99,11 @@ class Flattener:
 
     def part(self, step: Any, value: Any) -> Tree:
         """The tree of a value inside this one."""
-        return self.inside(step, lambda: self.flatten(value))
+        self._path.append(step)
+        try:
+            return self.flatten(value)
+        finally:
+            self._path.pop()
 
     def text(self, text: str) -> Tree:
         try:
@@ -105,7 +112,7 @@ class Flattener:
             raise self.refuse(f"is a text with half a character: {error}") from None
         return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
-    def bytes(self, data: bytes) -> Tree:
+    def binary(self, data: bytes) -> Tree:
         return ("bytes", data) if len(data) < LONG_BYTES else ("long", False, self.buffer(data))
 
     def strings(self, items: Iterable[str | bytes | None], is_text: bool = True) -> Tree:
@@ -117,7 +124,14 @@ class Flattener:
         offsets = np.zeros(len(encoded) + 1, "<i8")
         np.cumsum([len(item) for item in encoded], out=offsets[1:])
         validity = None if all(is_there) else self.validity(np.array(is_there))
-        return ("strings", len(encoded), self.buffer(offsets.view(np.uint8)), self.buffer(b"".join(encoded)), validity, is_text)
+        return (
+            "strings",
+            len(encoded),
+            self.buffer(offsets.view(np.uint8)),
+            self.buffer(b"".join(encoded)),
+            validity,
+            is_text,
+        )
 
     def validity(self, is_there: np.ndarray) -> int:
         """A buffer with a bit for each item."""
@@ -158,7 +172,7 @@ class Flattener:
         if dtype is None:
             return None
         try:
-            array = np.array(value, dtype)
+            array: np.ndarray[Any, Any] = np.array(value, dtype)
         except OverflowError:
             return None
         return of_python(kind, self.flatten(array))
@@ -191,13 +205,17 @@ class Rebuilder:
         self._path.pop()
         return value
 
+    def place(self) -> str:
+        """Where in its object the value is that is looked at."""
+        return _place(self._name, self._path)
+
     def refuse(self, reason: str) -> UnknownType:
         """What to raise for a value that cannot be read here."""
-        return UnknownType(f"{_place(self._name, self._path)} {reason}")
+        return UnknownType(f"{self.place()} {reason}")
 
     def damaged(self, what: str) -> Corrupt:
         """What to raise for bytes that cannot be right."""
-        return Corrupt(f"{what} in {_place(self._name, self._path)} are damaged; restore the file from a copy")
+        return Corrupt(f"{what} in {self.place()} are damaged; restore the file from a copy")
 
     def memory(self, buffer: int) -> Any:
         """A buffer where it lies. Its pages may be lost, which whoever reads it has to bear."""
@@ -250,7 +268,7 @@ class Rebuilder:
 
     def _nullable(self, items: Tree, validity: int) -> Any:
         values = self.rebuild(items)
-        order = items[3] if items[0] == "array" else "C"
+        order: Any = items[3] if items[0] == "array" else "C"
         return np.ma.MaskedArray(values, ~self.is_there(validity, values.size).reshape(values.shape, order=order))
 
     def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
@@ -338,7 +356,7 @@ _PLAIN: dict[type, Callable[[Flattener, Any], Tree]] = {
     float: lambda _, value: ("float", value),
     complex: lambda _, value: ("complex", value.real, value.imag),
     str: lambda f, value: f.text(value),
-    bytes: lambda f, value: f.bytes(value),
+    bytes: lambda f, value: f.binary(value),
     list: lambda f, value: f._sequence("list", value),
     tuple: lambda f, value: f._sequence("tuple", value),
     dict: lambda f, value: f.container(value, lambda: f._mapping(value)),

@@ -19,7 +19,10 @@ PLAIN = {
     **{str(kind): ([1.5, None, float("nan"), 2], kind) for kind in (pa.float16(), pa.float32(), pa.float64())},
     "bool": ([True, None, False, True], pa.bool_()),
     "ts": ([datetime.datetime(2020, 1, 2), None, datetime.datetime(1960, 1, 1), None], pa.timestamp("us")),
-    "tz": ([datetime.datetime(2020, 1, 2), None, datetime.datetime(1960, 1, 1), None], pa.timestamp("ns", "Asia/Tokyo")),
+    "tz": (
+        [datetime.datetime(2020, 1, 2), None, datetime.datetime(1960, 1, 1), None],
+        pa.timestamp("ns", "Asia/Tokyo"),
+    ),
     "d32": ([datetime.date(2020, 1, 2), None, datetime.date(1, 1, 1), None], pa.date32()),
     "d64": ([datetime.date(2020, 1, 2), None, datetime.date(1960, 1, 1), None], pa.date64()),
     "t32": ([datetime.time(1, 2, 3), None, datetime.time(0), None], pa.time32("ms")),
@@ -60,7 +63,9 @@ def same(got, wanted):
     assert type(got) is type(wanted) and got.equals(wanted)
     for each in got if isinstance(got, pa.RecordBatch) else ():
         each.validate(full=True)
-    assert got.schema.equals(wanted.schema, check_metadata=True) if hasattr(wanted, "schema") else got.type == wanted.type
+    assert (
+        got.schema.equals(wanted.schema, check_metadata=True) if hasattr(wanted, "schema") else got.type == wanted.type
+    )
     got.validate(full=True)
 
 
@@ -80,9 +85,14 @@ def test_a_table_with_a_column_of_each_kind_comes_back(path, mode):
 
 
 def test_arrays_batches_and_chunks_come_back_whole_and_sliced(path):
-    arrays = columns({**{name: case for name, case in PLAIN.items() if "float" not in name and name != "double"}, **FOREIGN})
+    arrays = columns(
+        {**{name: case for name, case in PLAIN.items() if "float" not in name and name != "double"}, **FOREIGN}
+    )
     sliced = {f"{name} sliced": pa.concat_arrays([array] * 5).slice(3, 11) for name, array in arrays.items()}
-    chunked = {f"{name} chunked": pa.chunked_array([array, array.slice(1), array.slice(0, 0)]) for name, array in arrays.items()}
+    chunked = {
+        f"{name} chunked": pa.chunked_array([array, array.slice(1), array.slice(0, 0)])
+        for name, array in arrays.items()
+    }
     batch = pa.record_batch(arrays)
     values = {**arrays, **sliced, **chunked, "batch": batch, "no chunks": pa.chunked_array([], pa.int32())}
     for name, got in trip(path, **values).items():
@@ -158,7 +168,9 @@ def test_what_exports_arrow_comes_back_as_arrow(path):
 
 def test_frames_of_polars_come_back_as_tables(path):
     polars = pytest.importorskip("polars")
-    frame = polars.DataFrame({"a": [1, None], "s": ["x", "y"], "c": polars.Series(["p", "q"], dtype=polars.Categorical)})
+    frame = polars.DataFrame(
+        {"a": [1, None], "s": ["x", "y"], "c": polars.Series(["p", "q"], dtype=polars.Categorical)}
+    )
     again = trip(path, frame=frame, series=frame["a"])
     assert polars.from_arrow(again["frame"]).equals(frame) and again["series"].to_pylist() == [1, None]
 

@@ -41,7 +41,9 @@ def test_pi_is_the_same_in_all_three_ways(tmp_path):
 
 def test_images_are_prepared_and_kept(tmp_path):
     pytest.importorskip("PIL")
-    assert "'y_train': 0.1" in run(tmp_path, "cnn_training.py", "--input", "generated", "--size", "120", "--epochs", "0")
+    assert "'y_train': 0.1" in run(
+        tmp_path, "cnn_training.py", "--input", "generated", "--size", "120", "--epochs", "0"
+    )
 
 
 def test_folders_of_images_are_read_with_their_categories(tmp_path, example):
@@ -92,4 +94,6 @@ def test_taxi_records_hang_together(tmp_path, example):
         parts = ("fare_amount", "extra", "mta_tax", "tip_amount", "tolls_amount", "improvement_surcharge")
         assert abs(sum(float(trip[part]) for part in parts) - float(trip["total_amount"])) < 0.006
         assert trip["tpep_pickup_datetime"].startswith("2015-01-") and trip["store_and_fwd_flag"] in ("N", "Y")
-    assert np.corrcoef(*[[float(trip[name]) for trip in trips] for name in ("trip_distance", "fare_amount")])[0, 1] > 0.8
+    assert (
+        np.corrcoef(*[[float(trip[name]) for trip in trips] for name in ("trip_distance", "fare_amount")])[0, 1] > 0.8
+    )

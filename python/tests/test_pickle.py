@@ -64,7 +64,9 @@ def test_object_arrays_and_a_pool_that_allows_for_pickles(path):
 def test_large_buffers_are_mapped(path, mode):
     turned = np.asfortranarray(LARGE.reshape(500, 600))
     with remanent.create(path, "32MiB") as pool:
-        pool.persist(x=[Thing(LARGE), Thing(turned), Thing(np.arange(5)), bytearray(b"z" * 100_000)], pickle=True, checksum=True)
+        pool.persist(
+            x=[Thing(LARGE), Thing(turned), Thing(np.arange(5)), bytearray(b"z" * 100_000)], pickle=True, checksum=True
+        )
         assert pool.verify() == (1, 0)
         large, f_order, small, data = pool.restore(mode=mode, pickle=True)["x"]
         assert np.array_equal(large.array, LARGE) and np.array_equal(f_order.array, turned)

@@ -82,7 +82,8 @@ Pair = namedtuple("Pair", "a b")
 
 
 @pytest.mark.parametrize(
-    "value", [Colour.RED, OrderedDict(a=1), Pair(1, 2), datetime(2020, 1, 1, tzinfo=Nowhere()), ..., int, print, object()]
+    "value",
+    [Colour.RED, OrderedDict(a=1), Pair(1, 2), datetime(2020, 1, 1, tzinfo=Nowhere()), ..., int, print, object()],
 )
 def test_no_type_is_lost_on_the_way(path, value):
     with remanent.create(path, "8MiB") as pool:
@@ -113,6 +114,13 @@ def test_deep_values_are_refused_by_name_or_kept(path):
 
 
 def test_numpy_items_keep_their_types_in_containers(path):
-    items = [np.float32(1.5), np.datetime64("2020-01-01"), np.bool_(True), np.str_("é"), np.bytes_(b"a"), np.longdouble(1)]
+    items = [
+        np.float32(1.5),
+        np.datetime64("2020-01-01"),
+        np.bool_(True),
+        np.str_("é"),
+        np.bytes_(b"a"),
+        np.longdouble(1),
+    ]
     again = trip(path, items=items)["items"]
     assert again == items and list(map(type, again)) == list(map(type, items))

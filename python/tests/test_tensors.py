@@ -1,7 +1,8 @@
-"""Tensors of other libraries come back as theirs, over the pool's own memory, or as arrays where the library is not there."""
+"""Tensors of other libraries come back as theirs, over the pool's own memory, or as arrays without the library."""
 
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +70,10 @@ def test_an_exporter_that_fails_is_named(path, library):
         def __dlpack__(self, **options):
             raise BufferError("requires a gradient")
 
-    with remanent.create(path, "8MiB") as pool, pytest.raises(remanent.UnknownType, match=r"x\['w'\].*requires a gradient"):
+    with (
+        remanent.create(path, "8MiB") as pool,
+        pytest.raises(remanent.UnknownType, match=r"x\['w'\].*requires a gradient"),
+    ):
         pool["x"] = {"w": Broken(np.arange(3))}
 
 
@@ -99,7 +103,8 @@ def test_arrays_of_jax(path):
                 assert restored[name].dtype == array.dtype and (restored[name] == array).all()
         again = pool["float32"]
         mapped = again.unsafe_buffer_pointer()
-        maps = [line.split()[0].split("-") for line in open("/proc/self/maps") if str(path) in line]
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        maps = [line.split()[0].split("-") for line in lines if str(path) in line]
         assert any(int(start, 16) <= mapped < int(end, 16) for start, end in maps), "it was copied"
 
 

@@ -1,5 +1,9 @@
 """Values of several parts: containers, what is missing, strings of any length; what cannot be kept says where it is."""
 
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -98,3 +102,46 @@ def test_many_parts_make_a_head_that_lies_in_an_extent(path):
     value = [np.arange(number % 7) for number in range(3000)]
     again = trip(path, value=value)["value"]
     assert all(np.array_equal(a, b) for a, b in zip(value, again, strict=True))
+
+
+def any_value(random, depth=0):
+    """A value of any form, the deeper the plainer."""
+    plain = [
+        lambda: None,
+        lambda: random.random() < 0.5,
+        lambda: random.randrange(-(2**70), 2**70),
+        lambda: random.random() * 1e9,
+        lambda: complex(random.random(), 1),
+        lambda: random.choice(["", "größe", "x" * 5000, "\0"]),
+        lambda: random.randbytes(random.choice([0, 3, 5000])),
+        lambda: datetime(2000, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=random.randrange(10**15)),
+        lambda: Decimal(random.randrange(10**9)) / 7,
+    ]
+    if depth == 4 or random.random() < 0.4:
+        return random.choice(plain)()
+    count = random.choice([0, 1, 3, 40])
+    many = [any_value(random, depth + 1 if count < 40 else 4) for _ in range(count)]
+    same = [random.choice(plain[:7])() if count < 40 else random.random() for _ in range(count)]
+    return random.choice(
+        [
+            lambda: many,
+            lambda: tuple(many),
+            lambda: dict(zip(range(count), many, strict=True)),
+            lambda: {repr(item): item for item in same},
+            lambda: same,
+            lambda: frozenset(same),
+            lambda: set(same),
+        ]
+    )()
+
+
+def test_whatever_is_put_together_comes_back(path):
+    random = Random(7)
+    values = {str(number): any_value(random) for number in range(150)}
+    restored = trip(path, **values)
+    for name, value in values.items():
+        # Numbers by themselves are arrays without dimensions.
+        again = restored[name].item() if isinstance(restored[name], np.ndarray) else restored[name]
+        assert again == value and type(again) is type(value), name
+        if isinstance(value, (list, tuple)):
+            assert list(map(type, again)) == list(map(type, value))

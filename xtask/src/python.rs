@@ -54,6 +54,14 @@ pub(crate) fn demo(workspace: &Workspace) -> Outcome {
     }
 }
 
+/// Shows a program that is restarted in three ways, on data small enough for a demo.
+pub(crate) fn demo_restart(workspace: &Workspace) -> Outcome {
+    match interpreter(workspace) {
+        Ok(mut command) => Outcome::of_shown(command.args(["examples/monte_carlo_pi.py", "--size", "160"])),
+        Err(outcome) => outcome,
+    }
+}
+
 /// Measures the store beside the other ways to keep arrays.
 pub(crate) fn bench(workspace: &Workspace) -> Outcome {
     match interpreter(workspace) {
