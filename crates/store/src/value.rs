@@ -163,6 +163,15 @@ impl Node {
             _ => None,
         }
     }
+
+    /// How many items it has over all dimensions.
+    fn count(&self) -> Option<u64> {
+        match self {
+            Node::Array(array) => payload_bytes(&array.shape, 1),
+            Node::Attributed { value, .. } => value.count(),
+            _ => self.len(),
+        }
+    }
 }
 
 struct Check<'a> {
@@ -190,8 +199,8 @@ impl Check<'_> {
                 self.buffer_of(*buffer, payload_bytes(shape, dtype.item_bytes()))
             }
             Node::Nullable { items, validity } => {
-                let len = items.len().ok_or("missing items of what has no items")?;
-                self.buffer_of(*validity, Some(len.div_ceil(8)))?;
+                let count = items.count().ok_or("missing items of what has no items")?;
+                self.buffer_of(*validity, Some(count.div_ceil(8)))?;
                 below(self, items)
             }
             Node::Strings { len, offsets, data, validity, .. } => {

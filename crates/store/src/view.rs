@@ -202,9 +202,17 @@ impl ObjectView<Mapped> {
     /// # Errors
     /// `Unsupported` on device-DAX; `Io` when the process has too many mappings.
     pub fn private(&self) -> Result<Option<PrivateMapping>> {
+        self.private_after(0)
+    }
+
+    /// As [`ObjectView::private`], with that many bytes of writable memory directly before the payload.
+    ///
+    /// # Errors
+    /// As [`ObjectView::private`].
+    pub fn private_after(&self, room_bytes: usize) -> Result<Option<PrivateMapping>> {
         match self.region.info().extents[..] {
             [extent] if self.descriptor.payload_bytes() > 0 => {
-                Ok(Some(self.region.set().private(extent, self.descriptor.payload_bytes())?))
+                Ok(Some(self.region.set().private_after(extent, self.descriptor.payload_bytes(), room_bytes)?))
             }
             _ => Ok(None),
         }
@@ -313,12 +321,24 @@ impl Value<Mapped> {
     /// # Panics
     /// If no node names it.
     pub fn private(&self, buffer: Buffer) -> Result<Option<PrivateMapping>> {
+        self.private_after(buffer, 0)
+    }
+
+    /// As [`Value::private`], with that many bytes of writable memory directly before the buffer.
+    ///
+    /// # Errors
+    /// As [`Value::private`].
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn private_after(&self, buffer: Buffer, room_bytes: usize) -> Result<Option<PrivateMapping>> {
         if self.shares_pages(buffer) {
             return Ok(None);
         }
         let place = &self.places[buffer.0 as usize];
         let region = &self.view.region;
-        Ok(Some(region.set().private(region.info().extents[place.extent as usize], place.len_bytes)?))
+        let extent = region.info().extents[place.extent as usize];
+        Ok(Some(region.set().private_after(extent, place.len_bytes, room_bytes)?))
     }
 }
 

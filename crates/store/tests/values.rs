@@ -78,6 +78,20 @@ fn what_does_not_belong_together_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_grid_of_items_some_of_which_are_missing_has_a_bit_for_each() {
+    let store = create(&Heap::new());
+    let buffers = [bytes(1, 15), vec![0xff, 0x7f], vec![0xff]];
+    let grid = |validity, bits: usize| {
+        let items =
+            Node::Array(Array { dtype: DType::U8, shape: vec![3, 5], order: Order::ColumnMajor, buffer: Buffer(0) });
+        let sources = vec![Source::from(&buffers[0][..]), Source::from(&buffers[bits][..])];
+        Object::value(Node::Nullable { items: Box::new(items), validity: Buffer(validity) }, sources)
+    };
+    store.persist(&[("grid", grid(1, 1).unwrap())], &SUMMED).unwrap();
+    assert_eq!(grid(1, 2).unwrap_err().code(), ErrorCode::UnknownType, "a bit for each row is not enough");
+}
+
+#[test]
 fn a_changed_buffer_is_found_by_its_own_sum() {
     let media = Heap::new();
     let store = create(&media);
