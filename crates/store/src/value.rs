@@ -48,7 +48,7 @@ pub enum Node {
     Nullable {
         /// All of them; a missing one has any value.
         items: Box<Node>,
-        /// A bit for each item, the lowest first, set where it is there.
+        /// A bit for each item as they lie, the lowest first, set where it is there.
         validity: Buffer,
     },
     /// Strings of any length, as in Arrow's large layout: string i is `data[offsets[i]..offsets[i + 1]]`.
@@ -164,12 +164,21 @@ impl Node {
         }
     }
 
-    /// How many items it has over all dimensions.
-    fn count(&self) -> Option<u64> {
+    /// How many items it has in all its dimensions.
+    fn items(&self) -> Option<u64> {
         match self {
             Node::Array(array) => payload_bytes(&array.shape, 1),
-            Node::Attributed { value, .. } => value.count(),
+            Node::Attributed { value, .. } => value.items(),
             _ => self.len(),
+        }
+    }
+
+    /// Whether it can be a column. Only its own language knows how many items something foreign has.
+    fn fits_rows(&self, rows: u64) -> bool {
+        match self {
+            Node::Foreign { .. } => true,
+            Node::Attributed { value, .. } => value.fits_rows(rows),
+            _ => self.len() == Some(rows),
         }
     }
 }
@@ -199,7 +208,7 @@ impl Check<'_> {
                 self.buffer_of(*buffer, payload_bytes(shape, dtype.item_bytes()))
             }
             Node::Nullable { items, validity } => {
-                let count = items.count().ok_or("missing items of what has no items")?;
+                let count = items.items().ok_or("missing items of what has no items")?;
                 self.buffer_of(*validity, Some(count.div_ceil(8)))?;
                 below(self, items)
             }
@@ -221,7 +230,7 @@ impl Check<'_> {
                 pairs.iter().try_for_each(|(key, value)| below(self, key).and_then(|()| below(self, value)))
             }
             Node::Table { rows, columns } => columns.iter().try_for_each(|(name, column)| {
-                if column.len() != Some(*rows) {
+                if !column.fits_rows(*rows) {
                     return Err("a column has not as many items as its table has rows");
                 }
                 below(self, name)?;

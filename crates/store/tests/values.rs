@@ -78,17 +78,23 @@ fn what_does_not_belong_together_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_grid_of_items_some_of_which_are_missing_has_a_bit_for_each() {
-    let store = create(&Heap::new());
-    let buffers = [bytes(1, 15), vec![0xff, 0x7f], vec![0xff]];
-    let grid = |validity, bits: usize| {
-        let items =
-            Node::Array(Array { dtype: DType::U8, shape: vec![3, 5], order: Order::ColumnMajor, buffer: Buffer(0) });
-        let sources = vec![Source::from(&buffers[0][..]), Source::from(&buffers[bits][..])];
-        Object::value(Node::Nullable { items: Box::new(items), validity: Buffer(validity) }, sources)
+fn a_grid_has_a_bit_for_each_item_and_a_column_may_be_foreign() {
+    let grid = |rows, columns| {
+        let shape = vec![rows, columns];
+        let items = Array { dtype: DType::U8, shape, order: Order::ColumnMajor, buffer: Buffer(0) };
+        Node::Nullable { items: Box::new(Node::Array(items)), validity: Buffer(1) }
     };
-    store.persist(&[("grid", grid(1, 1).unwrap())], &SUMMED).unwrap();
-    assert_eq!(grid(1, 2).unwrap_err().code(), ErrorCode::UnknownType, "a bit for each row is not enough");
+    let lengths = [15, 2];
+    assert!(grid(5, 3).check(&lengths).is_ok());
+    assert!(grid(5, 3).check(&[15, 1]).is_err(), "a bit for each row is not enough");
+    assert!(grid(u64::MAX, 3).check(&lengths).is_err());
+    let foreign = |rows| {
+        let foreign = Node::Foreign { codec: "x".into(), stream: Buffer(2), buffers: Vec::new() };
+        let foreign = Node::Attributed { value: Box::new(foreign), owner: "y".into(), attributes: Vec::new() };
+        Node::Table { rows, columns: vec![(Node::Int(0), grid(5, 3)), (Node::Int(1), foreign)] }
+    };
+    assert!(foreign(5).check(&[15, 2, 9]).is_ok());
+    assert!(foreign(4).check(&[15, 2, 9]).is_err(), "the other column has five rows");
 }
 
 #[test]
