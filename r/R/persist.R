@@ -11,7 +11,7 @@ pmem_persist <- function(..., list = character(), file, envir = parent.frame(), 
     stop("... are names of objects, or name = value", call. = FALSE)
   }
   named <- labels != ""
-  symbols <- c(vapply(given[!named], as.character, ""), check_names(list))
+  symbols <- c(vapply(unname(given[!named]), as.character, ""), check_names(list))
   values <- lapply(symbols, get, envir = envir, inherits = TRUE)
   if (any(named)) {
     values <- c(values, eval(as.call(c(quote(base::list), given[named])), envir))

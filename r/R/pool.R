@@ -95,7 +95,9 @@ check_one <- function(name) {
   name
 }
 
-as.list.remanent_pool <- function(x, ...) restore_all(x, NULL, "altrep", NULL)
+as.list.remanent_pool <- function(x, ...) {
+  .Call(C_rem_restore, x, names(x), form_of("altrep"), is_int64(NULL), NULL)
+}
 
 close.remanent_pool <- function(con, ...) pmem_close(con)
 

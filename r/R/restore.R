@@ -2,22 +2,24 @@
 
 pmem_restore <- function(file, names = NULL, envir = parent.frame(), as = c("altrep", "native", "dram"), int64 = NULL) {
   as <- match.arg(as)
-  found <- with_pool(file, FALSE, function(pool) restore_all(pool, names, as, int64))
-  list2env(found, envir = envir)
-  invisible(names(found))
+  stopifnot(is.environment(envir))
+  found <- with_pool(file, FALSE, function(pool) {
+    names <- wanted_names(pool, names)
+    .Call(C_rem_restore, pool, names, form_of(as), is_int64(int64), envir)
+    names
+  })
+  invisible(found)
 }
 
 pmem_read <- function(file, name, as = c("altrep", "native", "dram"), int64 = NULL) {
   as <- match.arg(as)
   check_one(name)
-  with_pool(file, FALSE, function(pool) restore_all(pool, name, as, int64))[[1L]]
+  with_pool(file, FALSE, function(pool) .Call(C_rem_read, pool, name, form_of(as), is_int64(int64)))
 }
 
-restore_all <- function(pool, names, as, int64) {
-  is_all <- is.null(names)
-  names <- if (is_all) names(pool) else unique(check_names(names))
-  .Call(C_rem_restore, pool, names, match(as, c("altrep", "native", "dram")) - 1L, is_int64(int64))
-}
+wanted_names <- function(pool, names) if (is.null(names)) names(pool) else unique(check_names(names))
+
+form_of <- function(as) match(as, c("altrep", "native", "dram")) - 1L
 
 # Integers of 64 bits that another language wrote: integer64 where its package is, for without it the bits would be taken
 # for doubles.

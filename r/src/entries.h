@@ -18,7 +18,8 @@ SEXP rem_prefault(SEXP pool, SEXP wait);
 SEXP rem_info(SEXP pool);
 SEXP rem_list(SEXP pool, SEXP prefix);
 SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum);
-SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64);
+SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir);
+SEXP rem_read(SEXP pool, SEXP name, SEXP as, SEXP is_int64);
 SEXP rem_counters(SEXP reset);
 SEXP rem_points_somewhere(SEXP x);
 

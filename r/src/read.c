@@ -390,6 +390,12 @@ static SEXP read_of_r(struct reader *r, const struct step *at, const remanent_no
         Rf_setAttrib(made, symbol, value);
         UNPROTECT(2);
     }
+    if (Rf_inherits(made, "data.table")) {
+        /* What data.table finds in a table that comes from a file, and then makes anew without a warning. */
+        SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
+        Rf_setAttrib(made, Rf_install(".internal.selfref"), pointer);
+        UNPROTECT(1);
+    }
     UNPROTECT(1);
     return made;
 }
@@ -497,8 +503,9 @@ static void clean_up(void *data) {
         remanent_view_release(all->views[i]);
 }
 
-/* The objects of these names, all of one commit. */
-SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64) {
+/* The objects of these names, all of one commit, as a list; or as variables of an environment, if there is one. A vector
+ * that a list holds as well would be copied when it is first written to, so the list lets go of each. */
+SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir) {
     remanent_store *store = store_of(pool);
     struct restoring all = {.names = names, .count = (uint64_t)XLENGTH(names)};
     all.reader = (struct reader){NULL, (enum restore_as)Rf_asInteger(as), Rf_asLogical(is_int64) == TRUE, R_NilValue};
@@ -511,6 +518,23 @@ SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64) {
     check(remanent_store_get_many(store, wanted, all.count, all.views));
     struct restoring *pointer = &all;
     SEXP made = R_ExecWithCleanup(read_all, pointer, clean_up, pointer);
+    if (TYPEOF(envir) == ENVSXP) {
+        for (R_xlen_t i = 0; i < XLENGTH(names); i++) {
+            SEXP value = PROTECT(VECTOR_ELT(made, i));
+            SET_VECTOR_ELT(made, i, R_NilValue);
+            Rf_defineVar(Rf_installTrChar(STRING_ELT(names, i)), value, envir);
+            UNPROTECT(1);
+        }
+    }
     UNPROTECT(1);
     return made;
+}
+
+/* One object. */
+SEXP rem_read(SEXP pool, SEXP name, SEXP as, SEXP is_int64) {
+    SEXP made = PROTECT(rem_restore(pool, name, as, is_int64, R_NilValue));
+    SEXP value = PROTECT(VECTOR_ELT(made, 0));
+    SET_VECTOR_ELT(made, 0, R_NilValue);
+    UNPROTECT(2);
+    return value;
 }
