@@ -22,7 +22,7 @@ struct mapped {
     struct known known;
 };
 
-enum counter { MAPPED, COPIED, MATERIALISED, DUPLICATED, POINTERS, WRITABLE_POINTERS, ITEMS, REGIONS, SUBSETS, COUNTERS };
+enum counter { MAPPED, COPIED, MATERIALISED, DUPLICATED, POINTERS, WRITABLE_POINTERS, REGIONS, SUBSETS, COUNTERS };
 
 static double counters[COUNTERS];
 
@@ -137,10 +137,8 @@ static SEXP extract_subset(SEXP x, SEXP places, SEXP call) {
 /* ---- methods of each class ---- */
 
 #define ITEMS_OF(name, type)                                                                                           \
-    static type name##_item(SEXP x, R_xlen_t i) {                                                                      \
-        counters[ITEMS]++;                                                                                             \
-        return ((const type *)mapped_of(x)->data)[i];                                                                  \
-    }                                                                                                                  \
+    /* Not counted: loops ask for millions. */                                                                         \
+    static type name##_item(SEXP x, R_xlen_t i) { return ((const type *)mapped_of(x)->data)[i]; }                                                                                                                 \
     static R_xlen_t name##_region(SEXP x, R_xlen_t start, R_xlen_t count, type *to) {                                  \
         counters[REGIONS]++;                                                                                           \
         const struct mapped *mapped = mapped_of(x);                                                                    \
@@ -153,6 +151,34 @@ ITEMS_OF(real, double)
 ITEMS_OF(integer, int)
 ITEMS_OF(complex, Rcomplex)
 ITEMS_OF(raw, Rbyte)
+
+/* The least and the greatest item. R's own loops are left to settle what is NaN, and vectors without items. */
+#define EXTREMES_OF(name, type, is_none, make)                                                                         \
+    static SEXP name##_extreme(SEXP x, int wants_greatest) {                                                           \
+        const struct mapped *mapped = mapped_of(x);                                                                    \
+        const type *items = mapped->data;                                                                              \
+        type least = items[0], greatest = items[0];                                                                    \
+        int none = 0;                                                                                                  \
+        for (R_xlen_t i = 0; i < mapped->length; i++) {                                                                \
+            none |= is_none(items[i]);                                                                                 \
+            least = items[i] < least ? items[i] : least;                                                               \
+            greatest = items[i] > greatest ? items[i] : greatest;                                                      \
+        }                                                                                                              \
+        return none ? NULL : make(wants_greatest ? greatest : least);                                                  \
+    }                                                                                                                  \
+    static SEXP name##_min(SEXP x, Rboolean narm) {                                                                    \
+        (void)narm;                                                                                                    \
+        return name##_extreme(x, 0);                                                                                   \
+    }                                                                                                                  \
+    static SEXP name##_max(SEXP x, Rboolean narm) {                                                                    \
+        (void)narm;                                                                                                    \
+        return name##_extreme(x, 1);                                                                                   \
+    }
+
+#define IS_NAN(item) ((item) != (item))
+#define IS_NA(item) ((item) == NA_INTEGER)
+EXTREMES_OF(real, double, IS_NAN, Rf_ScalarReal)
+EXTREMES_OF(integer, int, IS_NA, Rf_ScalarInteger)
 
 static int no_na(SEXP x) { return mapped_of(x)->known.no_na; }
 static int is_sorted(SEXP x) { return mapped_of(x)->known.sortedness; }
@@ -178,6 +204,10 @@ void make_classes(DllInfo *dll) {
     add_methods(logical_class);
     add_methods(complex_class);
     add_methods(raw_class);
+    R_set_altreal_Min_method(real_class, real_min);
+    R_set_altreal_Max_method(real_class, real_max);
+    R_set_altinteger_Min_method(integer_class, integer_min);
+    R_set_altinteger_Max_method(integer_class, integer_max);
     R_set_altreal_Elt_method(real_class, real_item);
     R_set_altreal_Get_region_method(real_class, real_region);
     R_set_altreal_No_NA_method(real_class, no_na);
@@ -292,7 +322,7 @@ SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t len
 /* How often what happened to restored vectors since the session began, or since the last reset. */
 SEXP rem_counters(SEXP reset) {
     const char *names[] = {"mapped",   "copied", "materialised", "duplicated", "pointers", "writable_pointers",
-                           "elements", "regions", "subsets",     ""};
+                           "regions", "subsets", ""};
     SEXP made = PROTECT(Rf_mkNamed(REALSXP, names));
     memcpy(REAL(made), counters, sizeof counters);
     if (Rf_asLogical(reset))

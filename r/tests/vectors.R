@@ -14,8 +14,6 @@ pmem_persist(x, y, whole, flags, turns, bytes, file = file)
 original <- list(x = x, y = y, whole = whole, flags = flags, turns = turns, bytes = bytes)
 
 is_mapped <- function(v) any(grepl("remanent", capture.output(.Internal(inspect(v)))))
-address <- function(v) sub("^@([0-9a-f]+) .*", "\\1", capture.output(.Internal(inspect(v)))[1])
-
 for (as in c("altrep", "native")) {
   rm(x, y, whole, flags, turns, bytes)
   pmem_restore(file, as = as)
@@ -36,11 +34,15 @@ for (as in c("altrep", "native")) {
   )
   stopifnot(pmem_counters()[["materialised"]] == 0)
 
-  # Written in place, without a copy of the vector, and never into the pool.
-  at <- address(x)
+  # Written in place, without a copy of the vector, and never into the pool. R has nothing else that refers to it.
+  rm(x)
+  pmem_restore(file, "x", as = as)
+  # A primitive function: an argument of any other would count as something that refers to the vector.
+  at <- tracemem(x)
   pmem_counters(reset = TRUE)
   x[5] <- -1
-  stopifnot(address(x) == at, pmem_counters()[["duplicated"]] == 0, x[5] == -1)
+  stopifnot(tracemem(x) == at, pmem_counters()[["duplicated"]] == 0, x[5] == -1)
+  untracemem(x)
   z <- x
   z[6] <- -2
   stopifnot(x[6] == original$x[6], z[5] == -1)
