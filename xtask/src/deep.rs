@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::counts::Counts;
 use crate::dax;
+use crate::r;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 use journal::{Entry, Journal};
@@ -116,6 +117,12 @@ const LANES: &[DeepLane] = &[
         about: "the products compile for 64-bit Arm",
         protocol: &["crates", "Cargo.toml", "Cargo.lock"],
         work: Work::Once(aarch64),
+    },
+    DeepLane {
+        name: "rcheck",
+        about: "R CMD check of the R package",
+        protocol: &["crates/capi", "r"],
+        work: Work::Once(r::check),
     },
     DeepLane {
         name: "peers-build",
