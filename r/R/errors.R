@@ -30,8 +30,5 @@ users_call <- function() {
 interrupt <- function() {
   condition <- structure(class = c("interrupt", "condition"), list(message = "", call = NULL))
   signalCondition(condition)
-  if (!is.null(computeRestarts(condition)) && "abort" %in% vapply(computeRestarts(), function(r) r$name, "")) {
-    invokeRestart("abort")
-  }
-  stop("interrupted; nothing was persisted", call. = FALSE)
+  invokeRestart("abort")
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "entries.h"
 #include "remanent_r.h"
@@ -14,6 +15,8 @@ struct entry {
     remanent_store *store;
     char *path;
     int is_writer;
+    /* A forked child opens its own. */
+    pid_t process_id;
 };
 
 static struct entry *entries;
@@ -34,7 +37,7 @@ static void remember(remanent_store *store, const char *path, int is_writer) {
     struct entry *made = malloc(sizeof *made);
     if (!made)
         return;
-    *made = (struct entry){entries, store, strdup(path), is_writer};
+    *made = (struct entry){entries, store, strdup(path), is_writer, getpid()};
     entries = made;
 }
 
@@ -108,7 +111,8 @@ SEXP rem_open(SEXP path, SEXP writes) {
 SEXP rem_find(SEXP path, SEXP writes) {
     const char *file = Rf_translateChar(STRING_ELT(path, 0));
     for (struct entry *at = entries; at; at = at->next) {
-        if (at->path && strcmp(at->path, file) == 0 && (at->is_writer || !Rf_asLogical(writes))) {
+        int is_here = at->path && strcmp(at->path, file) == 0 && at->process_id == getpid();
+        if (is_here && (at->is_writer || !Rf_asLogical(writes))) {
             SEXP pool = PROTECT(wrap(NULL, 1));
             remanent_store_retain(at->store);
             R_SetExternalPtrAddr(pool, at->store);

@@ -104,9 +104,10 @@ static int find_places(struct writer *w, const SEXP *items, R_xlen_t count, uint
             continue;
         }
         size_t at = slot_of(seen, items[i]);
+        if (i == SAMPLE && seen->count > SAMPLE / 4 * 3)
+            return 0;
         if (!seen->slots[at]) {
-            if ((i == SAMPLE && seen->count > SAMPLE / 4 * 3) || seen->count > (uint64_t)count / 2 ||
-                seen->count > UINT32_MAX / 8)
+            if (seen->count > (uint64_t)count / 2 || seen->count > UINT32_MAX / 8)
                 return 0;
             if (seen->count == seen->room) {
                 grow(w, seen);

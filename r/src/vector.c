@@ -3,6 +3,7 @@
  * Each large vector is a private mapping of its own: the pages are the pool's until they are written to, and a page that
  * is written to is copied by the kernel. So the address is the same for reading and for writing, nothing is ever copied
  * to give out a pointer, and what is written never reaches the pool. */
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,8 +302,9 @@ SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t len
     int code = remanent_view_private(view, buffer, room, &mapped->mapping, &mapped->data);
     if (code != REMANENT_OK || !mapped->mapping) {
         free(mapped);
-        /* A device-DAX device has no private mappings, and what shares its pages with others none of its own. */
-        if (code != REMANENT_OK && code != REMANENT_UNSUPPORTED)
+        /* A device-DAX device has no private mappings, what shares its pages with others none of its own, and a process
+         * has only so many. */
+        if (code != REMANENT_OK && code != REMANENT_UNSUPPORTED && remanent_error_errno() != ENOMEM)
             check(code);
         UNPROTECT(1);
         return copied(view, buffer, type, length);

@@ -70,9 +70,9 @@ if (.Platform$OS.type == "unix") {
   v <- pool$x
   sums <- parallel::mclapply(1:2, function(i) {
     code <- tryCatch(names(pool), remanent_UsedAfterFork = function(e) e$code)
-    list(sum(v), code)
+    list(sum(v), code, sum(pmem_read(file, "x")))
   }, mc.cores = 2)
-  stopifnot(vapply(sums, function(s) identical(s, list(sum(v), "used-after-fork")), NA))
+  stopifnot(vapply(sums, function(s) identical(s, list(sum(v), "used-after-fork", sum(v))), NA))
   pmem_persist(after = 1, file = pool)
   close(pool)
 }

@@ -134,7 +134,7 @@ const LANES: &[DeepLane] = &[
         name: "chroot",
         about: "./run on a bare Debian 12, with and without root",
         // All that a run there builds, tests or shows.
-        protocol: &["run", ".cargo", "Cargo.toml", "Cargo.lock", "crates", "examples", "python", "tests", "xtask"],
+        protocol: &["run", ".cargo", "Cargo.toml", "Cargo.lock", "crates", "examples", "python", "r", "tests", "xtask"],
         work: Work::Once(chroot::run),
     },
 ];

@@ -57,6 +57,18 @@ fn bad_input_is_an_error_and_nothing_dies() {
 }
 
 #[test]
+fn the_example_in_the_book_compiles() {
+    let page = std::fs::read_to_string(folder().join("../../docs/src/c.md")).unwrap();
+    let example = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("example.c");
+    std::fs::write(&source, example).unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", "-I"]);
+    run(compile.arg(folder().join("include")).arg(&source));
+}
+
+#[test]
 fn the_header_is_good_cplusplus_too() {
     let scratch = tempfile::tempdir().unwrap();
     let source = scratch.path().join("include.c");
