@@ -37,6 +37,7 @@ const STEPS: &[Step] = &[
     Step { name: "bench: peers", lanes: &[Bench], part: Some(bench::PART), run: bench::peers },
     Step { name: "bench: crash images", lanes: &[Bench], part: None, run: bench::simulator },
     Step { name: "bench: arrays", lanes: &[Bench], part: Some(python::PART), run: python::bench },
+    Step { name: "bench: objects in R", lanes: &[Bench], part: Some(r::PART), run: r::bench },
 ];
 
 /// Runs a lane; tells whether nothing failed.

@@ -60,6 +60,14 @@ pub(crate) fn test_with_python(workspace: &Workspace) -> Outcome {
     }
 }
 
+/// Measures the package beside what R has itself.
+pub(crate) fn bench(workspace: &Workspace) -> Outcome {
+    match installed(workspace) {
+        Ok(library) => Outcome::of_shown(rscript(workspace, &library).arg("peers/store/compare.R")),
+        Err(outcome) => outcome,
+    }
+}
+
 /// `R CMD check`: a warning fails it too.
 pub(crate) fn check(workspace: &Workspace) -> Outcome {
     if let Err(outcome) = has_r() {
