@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::counts::Counts;
 use crate::dax;
+use crate::r;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 use journal::{Entry, Journal};
@@ -118,6 +119,12 @@ const LANES: &[DeepLane] = &[
         work: Work::Once(aarch64),
     },
     DeepLane {
+        name: "rcheck",
+        about: "R CMD check of the R package",
+        protocol: &["crates/capi", "r"],
+        work: Work::Once(r::check),
+    },
+    DeepLane {
         name: "peers-build",
         about: "the side-by-side benchmarks compile",
         protocol: &["crates", "peers"],
@@ -127,7 +134,7 @@ const LANES: &[DeepLane] = &[
         name: "chroot",
         about: "./run on a bare Debian 12, with and without root",
         // All that a run there builds, tests or shows.
-        protocol: &["run", ".cargo", "Cargo.toml", "Cargo.lock", "crates", "examples", "python", "tests", "xtask"],
+        protocol: &["run", ".cargo", "Cargo.toml", "Cargo.lock", "crates", "examples", "python", "r", "tests", "xtask"],
         work: Work::Once(chroot::run),
     },
 ];

@@ -7,6 +7,7 @@ use crate::checks;
 use crate::counts::Counts;
 use crate::dax;
 use crate::python;
+use crate::r;
 use crate::step::Lane::{Bench, Dax, Demo, Fast, Full};
 use crate::step::{Lane, Outcome, Step, run_all};
 use crate::workspace::Workspace;
@@ -28,6 +29,8 @@ const STEPS: &[Step] = &[
     Step { name: "rustdoc", lanes: &[Full], part: None, run: rustdoc },
     Step { name: "cargo test", lanes: &[Fast, Full], part: None, run: cargo_test },
     Step { name: "python", lanes: &[Full], part: Some(python::PART), run: python::test },
+    Step { name: "r", lanes: &[Full], part: Some(r::PART), run: r::test },
+    Step { name: "r with python", lanes: &[Full], part: Some(r::PART), run: r::test_with_python },
     Step { name: "dax", lanes: &[Dax], part: None, run: dax::run },
     Step { name: "demo: pools by command", lanes: &[Demo], part: Some(python::PART), run: python::demo_command },
     Step { name: "demo: arrays that survive", lanes: &[Demo], part: Some(python::PART), run: python::demo },
@@ -35,6 +38,7 @@ const STEPS: &[Step] = &[
     Step { name: "bench: peers", lanes: &[Bench], part: Some(bench::PART), run: bench::peers },
     Step { name: "bench: crash images", lanes: &[Bench], part: None, run: bench::simulator },
     Step { name: "bench: arrays", lanes: &[Bench], part: Some(python::PART), run: python::bench },
+    Step { name: "bench: objects in R", lanes: &[Bench], part: Some(r::PART), run: r::bench },
 ];
 
 /// Runs a lane; tells whether nothing failed.

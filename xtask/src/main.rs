@@ -13,6 +13,7 @@ mod dist;
 mod fix;
 mod lanes;
 mod python;
+mod r;
 mod step;
 mod tidy;
 mod workspace;

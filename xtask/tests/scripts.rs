@@ -49,6 +49,7 @@ fn only_what_the_lane_needs_and_the_machine_lacks_is_installed() {
     let missing = |lane: &str| stdout(&with_run(&format!("probe() {{ [[ $1 == cc ]]; }}; missing_packages {lane}")));
     assert_eq!(missing("fast"), "libc6-dev\nca-certificates\n");
     assert_eq!(missing("deep deep-chroot"), "libc6-dev\nca-certificates\ndebootstrap\ngit\n");
+    assert_eq!(missing("r"), "make\nr-base-core\nr-cran-bit64\nr-cran-data.table\n");
     assert_eq!(missing("tidy"), "");
 }
 

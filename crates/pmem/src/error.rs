@@ -112,6 +112,10 @@ error_codes! {
     Cancelled = 65, "cancelled";
     /// The handle was closed.
     Closed = 66, "closed";
+    /// A call through the C interface has an argument that cannot be, or comes in the wrong place.
+    BadArgument = 67, "bad-argument";
+    /// A mistake of this library was caught.
+    Internal = 68, "internal";
 }
 
 /// Everything that can go wrong in the core.

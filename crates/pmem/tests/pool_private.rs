@@ -23,15 +23,20 @@ fn stores_to_a_private_view_stay_private_on_any_placement() {
             batch.put("a", RegionSpec { add: vec![reservation], ..RegionSpec::default() });
             pool.commit(batch).unwrap();
             drop(small);
-            let view = pool.set().private(extent, len).unwrap();
-            assert_eq!(view.len_bytes() as u64, len);
-            // SAFETY: the view is readable and writable for its length, and nobody else has it.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(view.address(), view.len_bytes()) };
-            assert!(bytes.iter().all(|&byte| byte == 7));
-            bytes.fill(9);
-            let mut stored = vec![0; len as usize];
-            pool.region("a").unwrap().load_bytes(0, 0, &mut stored);
-            assert!(stored.iter().all(|&byte| byte == 7));
+            for room in [0, 1, 80, 4096, 5000] {
+                let view = pool.set().private_after(extent, len, room).unwrap();
+                assert_eq!(view.len_bytes() as u64, len);
+                // SAFETY: the view is readable and writable for its length, and nobody else has it.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(view.address(), view.len_bytes()) };
+                assert!(bytes.iter().all(|&byte| byte == 7));
+                // SAFETY: the room before it is writable too.
+                unsafe { view.address().wrapping_sub(room).write_bytes(8, room) };
+                assert!(bytes.iter().all(|&byte| byte == 7));
+                bytes.fill(9);
+                let mut stored = vec![0; len as usize];
+                pool.region("a").unwrap().load_bytes(0, 0, &mut stored);
+                assert!(stored.iter().all(|&byte| byte == 7));
+            }
         }
         pool.close().unwrap();
         Pool::open(Mapped::new(), &path, Some(LAYOUT), OpenMode::Reader).unwrap();

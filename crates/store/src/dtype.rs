@@ -241,7 +241,7 @@ impl DType {
 }
 
 /// Bytes of an array, or none when they are more than can be addressed. A dimension of length 0 makes none.
-pub(crate) fn payload_bytes(shape: &[u64], item_bytes: u64) -> Option<u64> {
+pub fn payload_bytes(shape: &[u64], item_bytes: u64) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
     }

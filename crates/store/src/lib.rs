@@ -41,7 +41,7 @@ mod value;
 mod view;
 
 pub use descriptor::{Checksum, Descriptor, Flags, ObjectKind, Order};
-pub use dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass};
+pub use dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass, payload_bytes};
 pub use error::{Error, Result};
 pub use source::{Element, Object, Source};
 pub use store::{LAYOUT, ObjectInfo, Store, Verified};
@@ -52,5 +52,5 @@ pub use view::{ObjectView, PrivateView, Value};
 // What the signatures above speak of: users of the store need no other crate.
 pub use pmem::{
     Backing, Durability, ErrorCode, Granularity, Mapped, Media, OpenMode, PageScan, PartInfo, PartOptions, Pool,
-    PoolInfo, PrefaultProgress, Provenance, Stripe, default_copy_threads,
+    PoolInfo, PrefaultProgress, Provenance, Stripe, check_name, default_copy_threads,
 };

@@ -149,6 +149,12 @@ impl<'a> Object<'a> {
         Object { descriptor, tree: None, sources: vec![bytes.into()] }
     }
 
+    /// A text, or bytes without a meaning, at an address. Whoever makes a text answers for its being UTF-8; readers check.
+    pub fn plain_from_source(is_text: bool, source: Source<'a>) -> Object<'a> {
+        let kind = if is_text { ObjectKind::Text } else { ObjectKind::Bytes };
+        Object { descriptor: Descriptor::plain(kind, source.len_bytes), tree: None, sources: vec![source] }
+    }
+
     /// A value: its tree, and its buffers in the order of their numbers.
     ///
     /// # Errors

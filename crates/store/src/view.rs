@@ -354,19 +354,27 @@ impl ObjectView<Mapped> {
     /// # Errors
     /// `Unsupported` on device-DAX; `Io` when the process has too many mappings.
     pub fn private(&self) -> Result<Option<PrivateView>> {
+        self.private_after(0)
+    }
+
+    /// As [`ObjectView::private`], with that many bytes of writable memory directly before the payload.
+    ///
+    /// # Errors
+    /// As [`ObjectView::private`].
+    pub fn private_after(&self, room_bytes: usize) -> Result<Option<PrivateView>> {
         match self.extents() {
             [_] if self.descriptor().payload_bytes() > 0 => {
-                Ok(Some(self.private_of(0, self.descriptor().payload_bytes())?))
+                Ok(Some(self.private_of(0, self.descriptor().payload_bytes(), room_bytes)?))
             }
             _ => Ok(None),
         }
     }
 
-    fn private_of(&self, number: usize, len_bytes: u64) -> Result<PrivateView> {
+    fn private_of(&self, number: usize, len_bytes: u64, room_bytes: usize) -> Result<PrivateView> {
         let extent = self.extents()[number];
         // Held before it is mapped, as everything that is seen.
         let region = self.held.region.one(number);
-        let mapping = self.region().set().private(extent, len_bytes)?;
+        let mapping = self.region().set().private_after(extent, len_bytes, room_bytes)?;
         let waiting = self.redo().map_or(&[][..], |redo| redo.of(number));
         if !waiting.is_empty() {
             self.guard_redo()?;
@@ -543,11 +551,22 @@ impl Value<Mapped> {
     /// # Panics
     /// If no node names it.
     pub fn private(&self, buffer: Buffer) -> Result<Option<PrivateView>> {
+        self.private_after(buffer, 0)
+    }
+
+    /// As [`Value::private`], with that many bytes of writable memory directly before the buffer.
+    ///
+    /// # Errors
+    /// As [`Value::private`].
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn private_after(&self, buffer: Buffer, room_bytes: usize) -> Result<Option<PrivateView>> {
         if self.shares_pages(buffer) {
             return Ok(None);
         }
         let place = &self.places[buffer.0 as usize];
-        Ok(Some(self.view.private_of(place.extent as usize, place.len_bytes)?))
+        Ok(Some(self.view.private_of(place.extent as usize, place.len_bytes, room_bytes)?))
     }
 }
 

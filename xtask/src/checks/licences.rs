@@ -8,7 +8,8 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 pub(super) fn check(workspace: &Workspace) -> Findings {
-    let allowed = allowed(&workspace.read("deny.toml")?);
+    let deny = workspace.read("deny.toml")?;
+    let (allowed, exceptions) = (allowed(&deny), exceptions(&deny));
     if allowed.is_empty() {
         return Err("deny.toml allows no licence: its list `allow` was not found".into());
     }
@@ -16,7 +17,7 @@ pub(super) fn check(workspace: &Workspace) -> Findings {
     let used = used_packages(&metadata);
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let packages = packages.filter(|package| used.contains(&package["id"].as_str().unwrap_or_default()));
-    Ok(packages.filter_map(|package| finding(package, &allowed)).collect())
+    Ok(packages.filter_map(|package| finding(package, &allowed, &exceptions)).collect())
 }
 
 /// The platform that is checked; what only other platforms use is not fetched for this.
@@ -31,12 +32,14 @@ fn used_packages(metadata: &Value) -> Vec<&str> {
     nodes.filter_map(|node| node["id"].as_str()).collect()
 }
 
-fn finding(package: &Value, allowed: &[String]) -> Option<String> {
+fn finding(package: &Value, allowed: &[String], exceptions: &[(String, String)]) -> Option<String> {
     let name = package["name"].as_str().unwrap_or_default();
     let Some(expression) = package["license"].as_str() else {
         return Some(format!("{name} names no licence"));
     };
-    match is_allowed(expression, allowed) {
+    let excepted = exceptions.iter().filter(|(crate_name, _)| crate_name == name).map(|(_, licence)| licence.clone());
+    let allowed: Vec<String> = allowed.iter().cloned().chain(excepted).collect();
+    match is_allowed(expression, &allowed) {
         Some(true) => None,
         Some(false) => Some(format!("{name} is under {expression:?}, which deny.toml does not allow")),
         None => Some(format!("{name}: the licence {expression:?} is no SPDX expression")),
@@ -48,6 +51,18 @@ fn allowed(deny: &str) -> Vec<String> {
     let lines = deny.lines().map(|line| line.split('#').next().unwrap_or_default());
     let inside = lines.skip_while(|line| line.trim() != "allow = [").skip(1).take_while(|line| line.trim() != "]");
     inside.map(|line| line.trim().trim_matches([',', '"']).to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+/// Crate and licence of each line `{ allow = ["…"], crate = "…" },` of the list `exceptions`.
+fn exceptions(deny: &str) -> Vec<(String, String)> {
+    let lines = deny.lines().map(str::trim);
+    let inside = lines.skip_while(|line| *line != "exceptions = [").skip(1).take_while(|line| *line != "]");
+    let quoted = |line: &str| line.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let pair = |line: &str| match &quoted(line)[..] {
+        [licence, name] if !line.starts_with('#') => Some((name.clone(), licence.clone())),
+        _ => None,
+    };
+    inside.filter_map(pair).collect()
 }
 
 /// Whether one of the ways to satisfy an SPDX expression (SPDX 2.3, annex D) uses allowed licences only.
@@ -117,6 +132,16 @@ mod tests {
     fn the_list_is_read_without_comments() {
         let deny = "[bans]\nmultiple = 1\n[licenses]\nallow = [\n  \"MIT\", # the usual\n  \"Apache-2.0 WITH LLVM-exception\",\n]\nx = [\n \"GPL\"\n]\n";
         assert_eq!(allowed(deny), ["MIT", "Apache-2.0 WITH LLVM-exception"]);
+    }
+
+    #[test]
+    fn an_exception_holds_for_its_crate_only() {
+        let deny = "allow = [\n]\nexceptions = [\n  { allow = [\"MPL-2.0\"], crate = \"tool\" },\n  # no\n]\n";
+        let exceptions = exceptions(deny);
+        assert_eq!(exceptions, [("tool".to_owned(), "MPL-2.0".to_owned())]);
+        let package = |name: &str| serde_json::json!({"name": name, "license": "MPL-2.0"});
+        assert_eq!(finding(&package("tool"), &[], &exceptions), None);
+        assert!(finding(&package("other"), &[], &exceptions).is_some());
     }
 
     #[test]

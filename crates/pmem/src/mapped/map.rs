@@ -74,6 +74,17 @@ impl Reservation {
     }
 }
 
+impl Reservation {
+    /// Maps memory of the process at the start of the range.
+    pub(super) fn place_memory(&self, len_bytes: usize) -> rustix::io::Result<()> {
+        assert!(len_bytes <= self.len_bytes, "outside the reservation");
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: MAP_FIXED replaces only pages of this reservation, to which nobody has a pointer yet.
+        unsafe { mm::mmap_anonymous(self.base.cast(), len_bytes, protection, flags)? };
+        Ok(())
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `new` and belongs to this value; whoever got a pointer from the owner was

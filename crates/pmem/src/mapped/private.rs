@@ -38,28 +38,36 @@ impl PrivateMapping {
 }
 
 impl Mapping {
-    fn private(&self, offset_bytes: u64, len_bytes: u64) -> Result<PrivateMapping> {
+    fn private(&self, offset_bytes: u64, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
         let page = rustix::param::page_size() as u64;
         let start_bytes = offset_bytes / page * page;
         let skip_bytes = (offset_bytes - start_bytes) as usize;
         let mapped_bytes = len_bytes + skip_bytes as u64;
+        // What the first page holds before the data is private as well, and counts as room.
+        let room_bytes = room_bytes.saturating_sub(skip_bytes).next_multiple_of(page as usize);
         let first = &self.files[0];
         if first.device.is_some() {
             let reason = "device-DAX devices have no private mappings; ask for a read-only view";
             return Err(Error::Unsupported { what: "a private view", reason });
         }
-        let is_huge = start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
+        // With room before them, the data do not begin at a huge page's start.
+        let is_huge = room_bytes == 0 && start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
         let alignment_bytes = if is_huge { HUGE_PAGE_BYTES } else { page as usize };
-        let reservation = Reservation::new(mapped_bytes as usize, alignment_bytes)
+        let reservation = Reservation::new(mapped_bytes as usize + room_bytes, alignment_bytes)
             .map_err(|e| Error::io("reserving address space for a private view", first.path(), e))?;
+        if room_bytes > 0 {
+            let placed = reservation.place_memory(room_bytes);
+            placed.map_err(|e| Error::io("making room before a private view", first.path(), e))?;
+        }
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         for segment in self.segments(start_bytes, mapped_bytes) {
             let file = &self.files[segment.member];
-            let at_bytes = (segment.at_bytes - start_bytes) as usize;
+            let at_bytes = room_bytes + (segment.at_bytes - start_bytes) as usize;
             reservation
                 .place_as(at_bytes, file, segment.file_bytes, segment.len_bytes as usize, protection, flags)
                 .map_err(|e| Error::io("mapping a private view", file.path(), e))?;
         }
+        let skip_bytes = room_bytes + skip_bytes;
         Ok(PrivateMapping { reservation, skip_bytes, len_bytes: len_bytes as usize })
     }
 }
@@ -74,8 +82,20 @@ impl PoolSet<Mapped> {
     /// # Panics
     /// If the range leaves the extent, or the pool.
     pub fn private(&self, extent: Extent, len_bytes: u64) -> Result<PrivateMapping> {
+        self.private_after(extent, len_bytes, 0)
+    }
+
+    /// As [`PoolSet::private`], with that many bytes of writable memory directly before the data: for languages whose
+    /// values have a header there.
+    ///
+    /// # Errors
+    /// As [`PoolSet::private`].
+    ///
+    /// # Panics
+    /// If the range leaves the extent, or the pool.
+    pub fn private_after(&self, extent: Extent, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
         assert!(len_bytes > 0 && len_bytes <= extent.len_bytes, "{len_bytes} bytes of {extent:?}");
         let part = self.part(extent.offset.part()).expect("an extent of the catalogue lies in a part");
-        part.map.private(extent.offset.byte(), len_bytes)
+        part.map.private(extent.offset.byte(), len_bytes, room_bytes)
     }
 }

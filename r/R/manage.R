@@ -1,0 +1,21 @@
+# What there is in a pool, and its space.
+
+pmem_ls <- function(file, prefix = "") {
+  columns <- with_pool(file, FALSE, function(pool) .Call(C_rem_list, pool, prefix))
+  structure(columns, class = "data.frame", row.names = .set_row_names(length(columns$name)))
+}
+
+pmem_rm <- function(file, names) {
+  with_pool(file, TRUE, function(pool) .Call(C_rem_remove, pool, check_names(names)))
+  invisible(names)
+}
+
+pmem_gc <- function(file) with_pool(file, TRUE, function(pool) .Call(C_rem_gc, pool))
+
+pmem_info <- function(file) {
+  info <- with_pool(file, FALSE, function(pool) .Call(C_rem_info, pool))
+  info$created <- .POSIXct(info$created)
+  info
+}
+
+pmem_verify <- function(file) with_pool(file, FALSE, function(pool) .Call(C_rem_verify, pool))

@@ -1,0 +1,118 @@
+# Pools: made, opened, and used like a list that stays.
+
+pmem_create <- function(file, size) {
+  .Call(C_rem_create, path_of(file), bytes_of(size))
+  invisible(file)
+}
+
+pmem_open <- function(file, mode = c("r+", "r"), prefault = FALSE) {
+  writes <- match.arg(mode) == "r+"
+  pool <- open_at(path_of(file), writes)
+  if (!identical(prefault, FALSE)) {
+    .Call(C_rem_prefault, pool, identical(prefault, "wait"))
+  }
+  pool
+}
+
+pmem_close <- function(pool) {
+  .Call(C_rem_close, pool)
+  invisible(NULL)
+}
+
+open_at <- function(path, writes) {
+  structure(.Call(C_rem_open, path, writes), class = "remanent_pool")
+}
+
+# Runs something on a pool: on one that was handed over, on the one that this session has open at a path, or on one that is
+# open for that long.
+with_pool <- function(file, writes, action) {
+  if (inherits(file, "remanent_pool")) {
+    return(action(file))
+  }
+  path <- path_of(file)
+  pool <- .Call(C_rem_find, path, writes)
+  if (is.null(pool)) {
+    pool <- open_at(path, writes)
+  }
+  on.exit(pmem_close(pool))
+  action(pool)
+}
+
+path_of <- function(file) {
+  if (!is.character(file) || length(file) != 1L || is.na(file)) {
+    stop("'file' is a path, or a pool from pmem_open()", call. = FALSE)
+  }
+  # The same pool has one path, whether it is there already or not.
+  file <- path.expand(file)
+  file.path(normalizePath(dirname(file), mustWork = FALSE), basename(file))
+}
+
+units_of_size <- c(B = 1, KB = 1e3, MB = 1e6, GB = 1e9, TB = 1e12, KIB = 2^10, MIB = 2^20, GIB = 2^30, TIB = 2^40)
+
+# A number of bytes from a number or a text such as "512MB" or "1.5GiB", in whole pages.
+bytes_of <- function(size) {
+  if (is.character(size) && length(size) == 1L) {
+    parts <- regmatches(size, regexec("^\\s*([0-9.]+)\\s*([A-Za-z]*)\\s*$", size))[[1]]
+    unit <- if (length(parts) == 3L) toupper(parts[3]) else "?"
+    size <- if (unit == "") as.numeric(parts[2]) else suppressWarnings(as.numeric(parts[2])) * units_of_size[unit]
+  }
+  if (!is.numeric(size) || length(size) != 1L || is.na(size) || size < 0) {
+    stop("'size' is a number of bytes, or a text such as \"512MB\" or \"1GiB\"", call. = FALSE)
+  }
+  ceiling(unname(size) / 4096) * 4096
+}
+
+check_names <- function(names) {
+  if (!is.character(names) || anyNA(names)) {
+    stop("names are texts", call. = FALSE)
+  }
+  names
+}
+
+#' @noRd
+names.remanent_pool <- function(x) .Call(C_rem_list, x, "")$name
+
+length.remanent_pool <- function(x) as.integer(.Call(C_rem_info, x)$objects)
+
+`[[.remanent_pool` <- function(x, i, ...) pmem_read(x, i)
+
+`[[<-.remanent_pool` <- function(x, i, ..., value) {
+  persist_all(x, check_one(i), list(value))
+  x
+}
+
+`$.remanent_pool` <- function(x, name) pmem_read(x, name)
+
+`$<-.remanent_pool` <- function(x, name, value) {
+  persist_all(x, name, list(value))
+  x
+}
+
+check_one <- function(name) {
+  if (length(check_names(name)) != 1L) {
+    stop("a pool's object has one name", call. = FALSE)
+  }
+  name
+}
+
+as.list.remanent_pool <- function(x, ...) {
+  .Call(C_rem_restore, x, names(x), form_of("altrep"), is_int64(NULL), NULL)
+}
+
+close.remanent_pool <- function(con, ...) pmem_close(con)
+
+format.remanent_pool <- function(x, ...) {
+  if (!.Call(C_rem_is_open, x)) {
+    return("<remanent pool, closed>")
+  }
+  info <- .Call(C_rem_info, x)
+  sprintf("<remanent pool '%s': %d objects, %s free of %s, %s>", info$file, as.integer(info$objects),
+          in_units(info$free_bytes), in_units(info$total_bytes), info$durability)
+}
+
+print.remanent_pool <- function(x, ...) {
+  cat(format(x), "\n", sep = "")
+  invisible(x)
+}
+
+in_units <- function(bytes) format(structure(bytes, class = "object_size"), units = "auto", standard = "IEC")

@@ -1,0 +1,334 @@
+/* Vectors over a pool's memory.
+ *
+ * Each large vector is a private mapping of its own: the pages are the pool's until they are written to, and a page that
+ * is written to is copied by the kernel. So the address is the same for reading and for writing, nothing is ever copied
+ * to give out a pointer, and what is written never reaches the pool. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "entries.h"
+#include "remanent_r.h"
+
+/* After R's own headers, which they need. */
+#include <R_ext/Altrep.h>
+#include <R_ext/Rallocators.h>
+
+/* What an external pointer in a vector leads to. */
+struct mapped {
+    remanent_mapping *mapping;
+    void *data;
+    R_xlen_t length;
+    struct known known;
+};
+
+enum counter { MAPPED, COPIED, MATERIALISED, DUPLICATED, POINTERS, WRITABLE_POINTERS, REGIONS, SUBSETS, COUNTERS };
+
+static double counters[COUNTERS];
+
+static R_altrep_class_t real_class, integer_class, logical_class, complex_class, raw_class;
+
+size_t item_bytes(SEXPTYPE type) {
+    switch (type) {
+    case REALSXP:
+        return 8;
+    case CPLXSXP:
+        return 16;
+    case RAWSXP:
+        return 1;
+    default:
+        return 4;
+    }
+}
+
+static struct mapped *mapped_of(SEXP x) { return R_ExternalPtrAddr(R_altrep_data1(x)); }
+
+static void unmap(SEXP pointer) {
+    struct mapped *mapped = R_ExternalPtrAddr(pointer);
+    if (!mapped)
+        return;
+    R_ClearExternalPtr(pointer);
+    remanent_mapping_release(mapped->mapping);
+    free(mapped);
+}
+
+/* ---- methods of all classes ---- */
+
+static R_xlen_t length_of(SEXP x) { return mapped_of(x)->length; }
+
+static void *pointer_to(SEXP x, Rboolean writable) {
+    struct mapped *mapped = mapped_of(x);
+    if (writable) {
+        counters[WRITABLE_POINTERS]++;
+        /* Whoever may write may break what was known. */
+        mapped->known = (struct known){0, UNKNOWN_SORTEDNESS};
+    } else {
+        counters[POINTERS]++;
+    }
+    return mapped->data;
+}
+
+static const void *pointer_or_null(SEXP x) {
+    counters[POINTERS]++;
+    return mapped_of(x)->data;
+}
+
+/* R makes the copy itself, by value. */
+static SEXP duplicate(SEXP x, Rboolean deep) {
+    (void)x, (void)deep;
+    counters[DUPLICATED]++;
+    return NULL;
+}
+
+static Rboolean inspect(SEXP x, int pre, int deep, int pvec, void (*inspect_subtree)(SEXP, int, int, int)) {
+    (void)pre, (void)deep, (void)pvec, (void)inspect_subtree;
+    Rprintf(" remanent mapping (len=%.0f, data=%p)\n", (double)mapped_of(x)->length, mapped_of(x)->data);
+    return TRUE;
+}
+
+/* By value: a file that is read elsewhere, or a worker on another machine, has no such pool. */
+static SEXP serialized_state(SEXP x) {
+    (void)x;
+    return NULL;
+}
+
+#define SUBSET(type, missing)                                                                                          \
+    do {                                                                                                               \
+        const type *from = mapped->data;                                                                               \
+        type *to = DATAPTR(made);                                                                                      \
+        const type none = missing;                                                                                     \
+        if (TYPEOF(places) == INTSXP) {                                                                                \
+            const int *at = INTEGER_RO(places);                                                                        \
+            for (R_xlen_t i = 0; i < count; i++)                                                                       \
+                to[i] = at[i] > 0 && at[i] <= length ? from[at[i] - 1] : none;                                         \
+        } else {                                                                                                       \
+            const double *at = REAL_RO(places);                                                                        \
+            for (R_xlen_t i = 0; i < count; i++)                                                                       \
+                to[i] = at[i] >= 1 && at[i] < (double)length + 1 ? from[(R_xlen_t)at[i] - 1] : none;                   \
+        }                                                                                                              \
+    } while (0)
+
+static SEXP extract_subset(SEXP x, SEXP places, SEXP call) {
+    (void)call;
+    if (TYPEOF(places) != INTSXP && TYPEOF(places) != REALSXP)
+        return NULL;
+    counters[SUBSETS]++;
+    const struct mapped *mapped = mapped_of(x);
+    R_xlen_t count = XLENGTH(places), length = mapped->length;
+    SEXP made = PROTECT(Rf_allocVector(TYPEOF(x), count));
+    switch (TYPEOF(x)) {
+    case REALSXP:
+        SUBSET(double, NA_REAL);
+        break;
+    case CPLXSXP: {
+        SUBSET(Rcomplex, ((Rcomplex){.r = NA_REAL, .i = NA_REAL}));
+        break;
+    }
+    case RAWSXP:
+        SUBSET(Rbyte, 0);
+        break;
+    default:
+        SUBSET(int, NA_INTEGER);
+    }
+    UNPROTECT(1);
+    return made;
+}
+
+/* ---- methods of each class ---- */
+
+#define ITEMS_OF(name, type)                                                                                           \
+    /* Not counted: loops ask for millions. */                                                                         \
+    static type name##_item(SEXP x, R_xlen_t i) { return ((const type *)mapped_of(x)->data)[i]; }                                                                                                                 \
+    static R_xlen_t name##_region(SEXP x, R_xlen_t start, R_xlen_t count, type *to) {                                  \
+        counters[REGIONS]++;                                                                                           \
+        const struct mapped *mapped = mapped_of(x);                                                                    \
+        R_xlen_t there = mapped->length - start < count ? mapped->length - start : count;                              \
+        memcpy(to, (const type *)mapped->data + start, (size_t)there * sizeof(type));                                  \
+        return there;                                                                                                  \
+    }
+
+ITEMS_OF(real, double)
+ITEMS_OF(integer, int)
+ITEMS_OF(complex, Rcomplex)
+ITEMS_OF(raw, Rbyte)
+
+/* The least and the greatest item. R's own loops are left to settle what is NaN, and vectors without items. */
+#define EXTREMES_OF(name, type, is_none, make)                                                                         \
+    static SEXP name##_extreme(SEXP x, int wants_greatest) {                                                           \
+        const struct mapped *mapped = mapped_of(x);                                                                    \
+        const type *items = mapped->data;                                                                              \
+        type least = items[0], greatest = items[0];                                                                    \
+        int none = 0;                                                                                                  \
+        for (R_xlen_t i = 0; i < mapped->length; i++) {                                                                \
+            none |= is_none(items[i]);                                                                                 \
+            least = items[i] < least ? items[i] : least;                                                               \
+            greatest = items[i] > greatest ? items[i] : greatest;                                                      \
+        }                                                                                                              \
+        return none ? NULL : make(wants_greatest ? greatest : least);                                                  \
+    }                                                                                                                  \
+    static SEXP name##_min(SEXP x, Rboolean narm) {                                                                    \
+        (void)narm;                                                                                                    \
+        return name##_extreme(x, 0);                                                                                   \
+    }                                                                                                                  \
+    static SEXP name##_max(SEXP x, Rboolean narm) {                                                                    \
+        (void)narm;                                                                                                    \
+        return name##_extreme(x, 1);                                                                                   \
+    }
+
+#define IS_NAN(item) ((item) != (item))
+#define IS_NA(item) ((item) == NA_INTEGER)
+EXTREMES_OF(real, double, IS_NAN, Rf_ScalarReal)
+EXTREMES_OF(integer, int, IS_NA, Rf_ScalarInteger)
+
+static int no_na(SEXP x) { return mapped_of(x)->known.no_na; }
+static int is_sorted(SEXP x) { return mapped_of(x)->known.sortedness; }
+
+static void add_methods(R_altrep_class_t class) {
+    R_set_altrep_Length_method(class, length_of);
+    R_set_altrep_Duplicate_method(class, duplicate);
+    R_set_altrep_Inspect_method(class, inspect);
+    R_set_altrep_Serialized_state_method(class, serialized_state);
+    R_set_altvec_Dataptr_method(class, pointer_to);
+    R_set_altvec_Dataptr_or_null_method(class, pointer_or_null);
+    R_set_altvec_Extract_subset_method(class, extract_subset);
+}
+
+void make_classes(DllInfo *dll) {
+    real_class = R_make_altreal_class("remanent_real", "remanent", dll);
+    integer_class = R_make_altinteger_class("remanent_integer", "remanent", dll);
+    logical_class = R_make_altlogical_class("remanent_logical", "remanent", dll);
+    complex_class = R_make_altcomplex_class("remanent_complex", "remanent", dll);
+    raw_class = R_make_altraw_class("remanent_raw", "remanent", dll);
+    add_methods(real_class);
+    add_methods(integer_class);
+    add_methods(logical_class);
+    add_methods(complex_class);
+    add_methods(raw_class);
+    R_set_altreal_Min_method(real_class, real_min);
+    R_set_altreal_Max_method(real_class, real_max);
+    R_set_altinteger_Min_method(integer_class, integer_min);
+    R_set_altinteger_Max_method(integer_class, integer_max);
+    R_set_altreal_Elt_method(real_class, real_item);
+    R_set_altreal_Get_region_method(real_class, real_region);
+    R_set_altreal_No_NA_method(real_class, no_na);
+    R_set_altreal_Is_sorted_method(real_class, is_sorted);
+    R_set_altinteger_Elt_method(integer_class, integer_item);
+    R_set_altinteger_Get_region_method(integer_class, integer_region);
+    R_set_altinteger_No_NA_method(integer_class, no_na);
+    R_set_altinteger_Is_sorted_method(integer_class, is_sorted);
+    R_set_altlogical_Elt_method(logical_class, integer_item);
+    R_set_altlogical_Get_region_method(logical_class, integer_region);
+    R_set_altlogical_No_NA_method(logical_class, no_na);
+    R_set_altcomplex_Elt_method(complex_class, complex_item);
+    R_set_altcomplex_Get_region_method(complex_class, complex_region);
+    R_set_altraw_Elt_method(raw_class, raw_item);
+    R_set_altraw_Get_region_method(raw_class, raw_region);
+}
+
+static R_altrep_class_t class_of(SEXPTYPE type) {
+    switch (type) {
+    case REALSXP:
+        return real_class;
+    case INTSXP:
+        return integer_class;
+    case LGLSXP:
+        return logical_class;
+    case CPLXSXP:
+        return complex_class;
+    default:
+        return raw_class;
+    }
+}
+
+/* ---- vectors of R's own kind, whose data are the mapping ---- */
+
+/* Where R has a vector's items, from where its allocation starts, its own record of the allocator included. */
+static size_t header_bytes(void) {
+    static size_t known;
+    if (!known) {
+        SEXP probe = PROTECT(Rf_allocVector(REALSXP, 1000));
+        known = (size_t)((char *)REAL(probe) - (char *)probe) + sizeof(R_allocator_t);
+        UNPROTECT(1);
+    }
+    return known;
+}
+
+static void *take_mapping(R_allocator_t *allocator, size_t bytes) {
+    (void)bytes;
+    struct mapped *mapped = allocator->data;
+    return (char *)mapped->data - header_bytes();
+}
+
+static void release_mapping(R_allocator_t *allocator, void *memory) {
+    (void)memory;
+    /* The allocator itself lies in the mapping that goes. */
+    struct mapped *mapped = allocator->data;
+    remanent_mapping_release(mapped->mapping);
+    free(mapped);
+}
+
+static SEXP native_vector(struct mapped *mapped, SEXPTYPE type) {
+    R_allocator_t allocator = {take_mapping, release_mapping, NULL, mapped};
+    SEXP made = Rf_allocVector3(type, mapped->length, &allocator);
+    if (DATAPTR(made) != mapped->data)
+        Rf_error("this version of R lays vectors out in a way that as = \"native\" does not know");
+    return made;
+}
+
+/* ---- making them ---- */
+
+static SEXP copied(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
+    counters[COPIED]++;
+    SEXP made = PROTECT(Rf_allocVector(type, length));
+    if (length > 0)
+        check(remanent_view_copy(view, buffer, DATAPTR(made), (uint64_t)length * item_bytes(type)));
+    UNPROTECT(1);
+    return made;
+}
+
+SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length, enum restore_as as,
+               struct known known) {
+    if (as == AS_DRAM || (uint64_t)length * item_bytes(type) < SMALL_BYTES)
+        return copied(view, buffer, type, length);
+    /* Everything that can fail in R comes before the mapping is there. */
+    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
+    R_RegisterCFinalizer(pointer, unmap);
+    struct mapped *mapped = malloc(sizeof *mapped);
+    if (!mapped)
+        Rf_error("there is no memory for a vector's description");
+    *mapped = (struct mapped){.length = length, .known = known};
+    uint64_t room = as == AS_NATIVE ? header_bytes() : 0;
+    int code = remanent_view_private(view, buffer, room, &mapped->mapping, &mapped->data);
+    if (code != REMANENT_OK || !mapped->mapping) {
+        free(mapped);
+        /* A device-DAX device has no private mappings, what shares its pages with others none of its own, and a process
+         * has only so many. */
+        if (code != REMANENT_OK && code != REMANENT_UNSUPPORTED && remanent_error_errno() != ENOMEM)
+            check(code);
+        UNPROTECT(1);
+        return copied(view, buffer, type, length);
+    }
+    counters[MAPPED]++;
+    SEXP made;
+    if (as == AS_NATIVE) {
+        made = native_vector(mapped, type);
+    } else {
+        R_SetExternalPtrAddr(pointer, mapped);
+        made = R_new_altrep(class_of(type), pointer, R_NilValue);
+    }
+    UNPROTECT(1);
+    return made;
+}
+
+/* How often what happened to restored vectors since the session began, or since the last reset. */
+SEXP rem_counters(SEXP reset) {
+    const char *names[] = {"mapped",   "copied", "materialised", "duplicated", "pointers", "writable_pointers",
+                           "regions", "subsets", ""};
+    SEXP made = PROTECT(Rf_mkNamed(REALSXP, names));
+    memcpy(REAL(made), counters, sizeof counters);
+    if (Rf_asLogical(reset))
+        memset(counters, 0, sizeof counters);
+    UNPROTECT(1);
+    return made;
+}

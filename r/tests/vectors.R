@@ -1,0 +1,84 @@
+# Restored vectors: nothing is copied to work with them, and what is written to them stays in this session.
+library(remanent)
+
+file <- tempfile(fileext = ".pool")
+pmem_create(file, "256MiB")
+set.seed(1)
+x <- runif(3e5)
+y <- 2 * x + rnorm(3e5)
+whole <- sample(3e5)
+flags <- x > 0.5
+turns <- complex(real = x, imaginary = y)
+bytes <- as.raw(rep(0:255, 5000))
+pmem_persist(x, y, whole, flags, turns, bytes, file = file)
+original <- list(x = x, y = y, whole = whole, flags = flags, turns = turns, bytes = bytes)
+
+is_mapped <- function(v) any(grepl("remanent", capture.output(.Internal(inspect(v)))))
+for (as in c("altrep", "native")) {
+  rm(x, y, whole, flags, turns, bytes)
+  pmem_restore(file, as = as)
+  before <- pmem_counters(reset = TRUE)
+  stopifnot(before[["mapped"]] >= 5)
+  if (as == "altrep") stopifnot(is_mapped(x), is_mapped(turns), is_mapped(bytes), is_mapped(whole))
+  stopifnot(
+    identical(sort(x), sort(original$x)), identical(order(x), order(original$x)),
+    identical(quantile(x), quantile(original$x)), identical(crossprod(x), crossprod(original$x)),
+    identical(which(x > 0.999), which(original$x > 0.999)), identical(x, original$x), identical(unique(x), unique(original$x)),
+    all.equal(coef(lm(y ~ x)), coef(lm(y ~ x, original[c("x", "y")]))), identical(var(x), var(original$x)),
+    identical(cumsum(x), cumsum(original$x)), identical(range(x), range(original$x)), identical(x[5:9], original$x[5:9]),
+    identical(x[c(-1, -2)], original$x[c(-1, -2)]), identical(x[c(1.5, NA, 1e9)], original$x[c(1.5, NA, 1e9)]),
+    identical(x[flags], original$x[original$flags]), identical(whole[whole], original$whole[original$whole]),
+    identical(turns[3:1], original$turns[3:1]), identical(bytes[c(2, 1e9)], original$bytes[c(2, 1e9)]),
+    identical(turns[c(1, NA)], original$turns[c(1, NA)]), identical(flags[c(NA, 2L)], original$flags[c(NA, 2L)]),
+    identical(sum(whole), sum(original$whole)), identical(sum(flags), sum(original$flags)), !anyNA(x)
+  )
+  stopifnot(pmem_counters()[["materialised"]] == 0)
+
+  # Written in place, without a copy of the vector, and never into the pool. R has nothing else that refers to it.
+  rm(x)
+  pmem_restore(file, "x", as = as)
+  # A primitive function: an argument of any other would count as something that refers to the vector.
+  at <- tracemem(x)
+  pmem_counters(reset = TRUE)
+  x[5] <- -1
+  stopifnot(tracemem(x) == at, pmem_counters()[["duplicated"]] == 0, x[5] == -1)
+  untracemem(x)
+  z <- x
+  z[6] <- -2
+  stopifnot(x[6] == original$x[6], z[5] == -1)
+  again <- pmem_read(file, "x")
+  stopifnot(identical(again, original$x))
+
+  # By value into a file and back; the pool is not needed there.
+  stream <- serialize(x, NULL)
+  stopifnot(length(stream) > 8 * length(x), identical(unserialize(stream), x))
+}
+
+# A vector outlives its pool.
+v <- pmem_read(file, "y")
+pool <- pmem_open(file)
+pmem_rm(pool, "y")
+pmem_gc(pool)
+pmem_persist(filler = runif(3e5), file = pool)
+close(pool)
+gc()
+stopifnot(identical(v, original$y))
+
+# A child sees it too, and does not keep its parent's pool.
+if (.Platform$OS.type == "unix") {
+  pool <- pmem_open(file)
+  v <- pool$x
+  sums <- parallel::mclapply(1:2, function(i) {
+    code <- tryCatch(names(pool), remanent_UsedAfterFork = function(e) e$code)
+    list(sum(v), code, sum(pmem_read(file, "x")))
+  }, mc.cores = 2)
+  stopifnot(vapply(sums, function(s) identical(s, list(sum(v), "used-after-fork", sum(v))), NA))
+  pmem_persist(after = 1, file = pool)
+  close(pool)
+}
+
+# What was sorted is known to be.
+sorted <- sort(original$x)
+pmem_persist(sorted, file = file)
+stopifnot(identical(pmem_read(file, "sorted"), sorted), !is.unsorted(pmem_read(file, "sorted")))
+unlink(file)
