@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pmem::{Heap, OpenMode, PartOptions};
+use pmem::{Heap, OpenMode, PartOptions, RedoBatch, RegionSpec};
 use remanent_store::{
     Array, Buffer, Checksums, DType, Error, ErrorCode, Node, Object, ObjectKind, Order, PersistOptions, Source, Store,
 };
@@ -147,4 +147,21 @@ fn every_flipped_byte_of_a_head_is_found() {
             assert!(info.meta.len() > 24 + 24 * 3, "the head lies in the catalogue, which has a checksum");
         }
     }
+}
+
+/// What a value is made of is checked by its own sum, also in the catalogue, whose batches have another.
+#[test]
+fn a_changed_head_in_the_catalogue_is_told() {
+    let store = create(&Heap::new());
+    store.persist(&[("v", object(&Node::List(vec![Node::Int(7), array(9, 0)]), &[bytes(1, 9)]))], &SUMMED).unwrap();
+    let info = store.pool().region("v").unwrap().info().clone();
+    let at = info.meta.windows(8).rposition(|bytes| bytes == 7i64.to_le_bytes()).unwrap();
+    let mut meta = info.meta.clone();
+    meta[at] = 8;
+    let mut batch = RedoBatch::new();
+    let (keep, add) = (info.extents.clone(), Vec::new());
+    batch.put("v", RegionSpec { kind: info.kind, flags: info.flags, meta, keep, add });
+    store.pool().commit(batch).unwrap();
+    let error = store.get("v").unwrap().value().map(|value| value.tree().clone()).unwrap_err();
+    assert!(matches!(error, Error::BadDescriptor { .. }), "{error}");
 }

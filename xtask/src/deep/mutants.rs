@@ -128,9 +128,21 @@ const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "store/src/view",
-        "if got != expected {",
-        "if false {",
+        "if got == expected {",
+        "if true {",
         "a payload that changed passes for the one persisted",
+    ),
+    mutant(
+        "store/src/view",
+        "if crc32c::crc32c(&head) != meta.head_crc {",
+        "if false {",
+        "a head of a value that changed is believed",
+    ),
+    mutant(
+        "store/src/format/redo",
+        " || crc32c::crc32c(input.0) != crc {",
+        " {",
+        "a redo extent says anything of where its bytes belong",
     ),
     mutant(
         "store/src/format",
@@ -142,6 +154,7 @@ const MUTANTS: &[Mutant] = &[
 
 /// Lines that look like a check and need no mutant, by a part of them, and why.
 const ARGUED: &[(&str, &str)] = &[
+    ("out.extend(crc32c::crc32c(", "it makes a checksum; the check of it is mutated"),
     ("let crc = crc32c::crc32c_append(", "it makes a checksum; the check of it is mutated"),
     ("payload_crc: crc32c::crc32c_append(", "it makes a checksum; the check of it is mutated"),
     ("low | u64::from(crc32c::crc32c_append(", "it makes a checksum; the check of it is mutated"),
