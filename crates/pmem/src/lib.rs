@@ -34,6 +34,7 @@ mod platform;
 mod pool;
 mod prefault;
 mod profile;
+mod region;
 mod remove;
 #[allow(unsafe_code)] // hands raw sources on to the copy
 mod set;
@@ -56,8 +57,9 @@ pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 pub use modelled::{Modelled, ModelledFile, ModelledMap};
 pub use pins::Pin;
 pub use platform::{MemoryRegion, NumaNode, Platform};
-pub use pool::{Layout, PartInfo, Pool, PoolInfo, Region};
+pub use pool::{Layout, PartInfo, Pool, PoolInfo};
 pub use prefault::{Prefault, PrefaultProgress};
 pub use profile::{DeviceProfile, PROFILES};
+pub use region::Region;
 pub use remove::{Removal, remove_pool};
 pub use set::{MAX_PARTS, Offset, Pending, PoolSet};

@@ -16,7 +16,8 @@ use crate::log::{MAX_SEQUENCE, Segment, SelfCertifyingLog};
 use crate::mapped::Mapped;
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe, Touch};
 use crate::opening;
-use crate::pins::{Pin, Pins, WRITER_AT};
+use crate::pins::{Pins, WRITER_AT};
+use crate::region::Region;
 use crate::set::{Offset, Pending, PoolSet, TAIL_HINT};
 
 /// The product that a pool belongs to.
@@ -72,20 +73,6 @@ pub(crate) struct Identity {
     pub(crate) layout: String,
     pub(crate) layout_version: u32,
     pub(crate) created_s: u64,
-}
-
-/// A named region, pinned: its extents stay as they are while this lives, whatever becomes of the name.
-pub struct Region<M: Media> {
-    name: Box<str>,
-    info: Arc<RegionInfo>,
-    pin: Pin,
-    shared: Arc<Shared<M>>,
-}
-
-impl<M: Media> Clone for Region<M> {
-    fn clone(&self) -> Self {
-        Region { name: self.name.clone(), info: self.info.clone(), pin: self.pin.clone(), shared: self.shared.clone() }
-    }
 }
 
 /// What [`Pool::info`] tells.
@@ -280,12 +267,7 @@ impl<M: Media> Pool<M> {
     }
 
     fn pinned(&self, catalogue: &Catalogue, name: &str, info: &Arc<RegionInfo>) -> Region<M> {
-        Region {
-            name: name.into(),
-            info: info.clone(),
-            pin: self.shared.pins.pin(catalogue.generation),
-            shared: self.shared.clone(),
-        }
+        Region::new(name, info.clone(), self.shared.pins.pin(catalogue.generation), self.shared.clone())
     }
 
     /// Refuses in a forked child.
@@ -422,54 +404,6 @@ impl<M: Media> Shared<M> {
             OpenMode::Writer => Ok(()),
             _ => Err(Error::NotWritable { path: path() }),
         }
-    }
-}
-
-impl<M: Media> Region<M> {
-    /// Its name when it was looked up.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What the catalogue says of it.
-    pub fn info(&self) -> &RegionInfo {
-        &self.info
-    }
-
-    /// The generation that it is pinned at.
-    pub fn generation(&self) -> u64 {
-        self.pin.generation()
-    }
-
-    /// The address space that it lies in.
-    pub fn set(&self) -> &PoolSet<M> {
-        &self.shared.set
-    }
-
-    /// Address of the first byte of an extent; valid as long as the region lives.
-    ///
-    /// # Panics
-    /// If there is no such extent.
-    pub fn address(&self, extent: usize) -> *mut u8 {
-        self.shared.set.address(self.info.extents[extent].offset)
-    }
-
-    /// Populates its extents, so that what is lost is an error here and no signal later.
-    ///
-    /// # Errors
-    /// `BadBlock`, `Truncated`, `Io`.
-    pub fn guard(&self) -> Result<()> {
-        self.info.extents.iter().try_for_each(|e| self.shared.set.guard(e.offset, e.len_bytes, Touch::Load))
-    }
-
-    /// Copies bytes of an extent out.
-    ///
-    /// # Panics
-    /// If the range leaves the extent.
-    pub fn load_bytes(&self, extent: usize, offset_bytes: u64, into: &mut [u8]) {
-        let e = self.info.extents[extent];
-        assert!(offset_bytes + into.len() as u64 <= e.len_bytes, "the range leaves the extent");
-        self.shared.set.load_bytes(e.offset.plus(offset_bytes), into);
     }
 }
 

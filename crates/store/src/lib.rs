@@ -1,9 +1,10 @@
 //! Named typed objects that survive restarts.
 //!
-//! A [`Store`] is a pool whose names are objects: arrays, bytes and texts. Objects are copied in by several threads and
-//! become visible together, all of them or none ([`Transaction`]); they are read where they lie ([`ObjectView`]). A
-//! committed object is never overwritten: replacing one writes a new extent and changes the catalogue once, and what
-//! somebody still views stays until the view is gone.
+//! A [`Store`] is a pool whose names are objects: arrays, bytes, texts, and values of several parts. Objects are copied in by
+//! several threads and become visible together, all of them or none ([`Transaction`]); they are read where they lie
+//! ([`ObjectView`]). What somebody views is never overwritten: replacing an object writes a new extent and changes the
+//! catalogue once, and what was stays until the last view of it is gone. Of an object that nobody else views a few changed
+//! bytes are written, and copied home after the commit.
 //!
 //! The mechanism is that of Imamura and Yoshida's `pmem_create`, `pmem_persist` and `pmem_restore`, with a catalogue in
 //! place of their hash table and atomic commits in place of an end pointer.

@@ -28,8 +28,8 @@ const ATTEMPTS: usize = 3;
 ///
 /// # Invariants
 /// 1. A name leads to the object of the last commit that gave it one; commits are atomic over all their names.
-/// 2. A committed extent is never written to again, until no view and no reader needs it; but for what [`crate::redo`]
-///    copies home.
+/// 2. A committed extent is never written to again, until no view and no reader needs it; but for what the module
+///    `redo` copies home.
 /// 3. `waiting` has every object of the catalogue that has a redo extent, in a writer.
 pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.
@@ -116,7 +116,7 @@ impl<M: Media> Store<M> {
         Ok(Store::over(Pool::create(media, path, LAYOUT, options)?))
     }
 
-    /// Opens a store.
+    /// Opens a store. A writer copies home what a crash has left of changes.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -338,10 +338,12 @@ impl<M: Media> Store<M> {
     }
 
     /// Frees what was replaced or removed and that nobody views any more. Returns its bytes. Commits do it as well;
-    /// this is for space that became free because a reader went.
+    /// this is for space that became free because a reader went. Changed bytes that wait for a reader are copied home
+    /// first, by a commit for each object.
     ///
     /// # Errors
-    /// `NotWritable`, `UsedAfterFork`, `Io`.
+    /// `NotWritable`, `UsedAfterFork`, `Io`; what the first object met whose bytes could not be copied home, when the rest
+    /// is done.
     pub fn gc(&self) -> Result<u64> {
         let settled = self.settle_all()?;
         let bytes = self.pool.reclaim()?;
@@ -528,7 +530,8 @@ impl<M: Media> Store<M> {
         Ok(())
     }
 
-    /// Closes the store in order; see [`Pool::close`]. Views stay valid.
+    /// Closes the store in order; see [`Pool::close`]. Views stay valid. Changed bytes that nobody is in the way of are copied
+    /// home first.
     ///
     /// # Errors
     /// As [`Pool::close`].

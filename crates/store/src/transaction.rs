@@ -45,7 +45,7 @@ pub struct PersistOptions<'a> {
     /// Whether payloads get a checksum, which costs another pass over them.
     pub checksums: Checksums,
     /// Told before each object by the calling thread, and about every 2 MiB by any of the copying threads.
-    /// [`ControlFlow::Break`] gives the commit up after the object that is being copied.
+    /// [`ControlFlow::Break`] gives the commit up after the object that is being copied. It may use the store.
     pub progress: Option<&'a (dyn Fn(Progress) -> ControlFlow<()> + Sync)>,
 }
 
