@@ -7,7 +7,9 @@ use std::sync::Mutex;
 
 use crash::{Protocol, Sim};
 use pmem::{MIN_FILE_BYTES, Media, OpenMode, PartOptions};
-use store::{Buffer, Checksums, Error, Object, ObjectView, PersistOptions, Store};
+use store::{
+    Array, Buffer, Checksums, DType, Error, Node, Object, ObjectKind, ObjectView, Order, PersistOptions, Store,
+};
 
 use crate::probe::{self, PROBE, candidates, is_probed, probed, unprobed};
 
@@ -49,6 +51,9 @@ pub struct StoreSteps {
 
 type Model = BTreeMap<String, Vec<u32>>;
 
+/// What has this name is a value of several parts, others are arrays.
+const VALUE: &str = "v";
+
 fn path() -> &'static Path {
     Path::new("/pools/store")
 }
@@ -76,16 +81,17 @@ impl StoreSteps {
     pub fn everything() -> StoreSteps {
         StoreSteps {
             steps: vec![
-                Step::Persist(vec![("a", 1, 20), ("b", 2, 40)]),
+                Step::Persist(vec![("a", 1, 70), ("b", 2, 80)]),
                 Step::Change("b", 14, 11, 4),
                 Step::View("a"),
                 Step::Change("a", 0, 12, 1),
-                Step::Persist(vec![("a", 3, 20), ("c", 4, 0)]),
+                Step::Persist(vec![("a", 3, 20), ("c", 4, 0), (VALUE, 17, 90)]),
+                Step::Change(VALUE, 44, 18, 3),
                 Step::Gc,
                 Step::Rename("b", "f"),
                 Step::Remove("f"),
                 Step::Kill,
-                Step::Persist(vec![("d", 5, 33), ("b", 6, 7)]),
+                Step::Persist(vec![("d", 5, 93), ("b", 6, 7)]),
                 Step::ChangeBesideALook("d", 30, 13, 9),
                 Step::Change("d", 2, 14, 1),
                 Step::View("b"),
@@ -93,7 +99,7 @@ impl StoreSteps {
                 Step::Reopen,
                 Step::DropViews,
                 Step::Gc,
-                Step::Persist(vec![("b", 8, 20), ("a", 9, 20), ("e", 10, 1)]),
+                Step::Persist(vec![("b", 8, 20), ("a", 9, 80), ("e", 10, 1)]),
                 Step::ChangeBesideALook("a", 15, 15, 3),
                 Step::RenameOver("a", "b"),
                 Step::DropViews,
@@ -199,7 +205,7 @@ impl StoreSteps {
                 change(&life.store, name, *at, &numbers(*first, *len), &look)?;
                 if let Some(view) = late.into_inner().expect("nobody panics with it") {
                     let view = view?;
-                    let shown = view.to_vec()?;
+                    let shown = numbers_of(&view)?;
                     life.views.push((view, shown));
                 }
             }
@@ -209,7 +215,7 @@ impl StoreSteps {
             Step::Gc => drop(life.store.gc()?),
             Step::View(name) => {
                 let view = life.store.get(name)?;
-                let shown = view.to_vec()?;
+                let shown = numbers_of(&view)?;
                 life.views.push((view, shown));
             }
             Step::DropViews => life.views.clear(),
@@ -224,7 +230,7 @@ impl StoreSteps {
             }
         }
         for (view, shown) in &life.views {
-            assert_eq!(&view.to_vec::<u32>()?, shown, "a view of {:?} changed", view.name());
+            assert_eq!(&numbers_of(view)?, shown, "a view of {:?} changed", view.name());
         }
         Ok(life)
     }
@@ -235,7 +241,7 @@ impl StoreSteps {
         let mut found = Model::new();
         for view in store.get_every().map_err(text)? {
             view.verify().map_err(text)?;
-            found.insert(view.name().to_owned(), view.to_vec().map_err(text)?);
+            found.insert(view.name().to_owned(), numbers_of(&view).map_err(text)?);
         }
         let probe = found.remove(PROBE);
         if probe.as_ref().is_some_and(|probe| *probe != numbers(1, 5)) {
@@ -252,26 +258,63 @@ impl StoreSteps {
 
 fn persist(store: &Store<Sim>, gone: Option<&str>, puts: &[(&str, u32, usize)]) -> Result<(), Error> {
     let arrays: Vec<Vec<u32>> = puts.iter().map(|&(_, first, len)| numbers(first, len)).collect();
+    let bytes: Vec<Vec<u8>> = arrays.iter().map(|array| array.iter().flat_map(|n| n.to_le_bytes()).collect()).collect();
     let mut transaction = store.transaction();
     if let Some(gone) = gone {
         transaction.remove(gone);
     }
-    for ((name, _, len), array) in puts.iter().zip(&arrays) {
-        transaction.put(name, Object::array(array, &[*len as u64])?);
+    for (((name, _, len), array), bytes) in puts.iter().zip(&arrays).zip(&bytes) {
+        transaction.put(name, if *name == VALUE { value(bytes)? } else { Object::array(array, &[*len as u64])? });
     }
     transaction.commit(&summed()).map(drop)
 }
 
+/// Numbers in two buffers, and a tree that is too long for the catalogue.
+fn value(bytes: &[u8]) -> Result<Object<'_>, Error> {
+    let (first, second) = bytes.split_at(first_bytes(bytes.len()));
+    let array = |buffer, len: usize| {
+        let shape = vec![len as u64];
+        Node::Array(Array { dtype: DType::U8, shape, order: Order::RowMajor, buffer: Buffer(buffer) })
+    };
+    let long = Node::Text("remanence ".repeat(1700));
+    let tree = Node::List(vec![array(0, first.len()), long, array(1, second.len())]);
+    Object::value(tree, vec![first.into(), second.into()])
+}
+
+/// How many bytes of a value's numbers lie in its first buffer.
+fn first_bytes(len_bytes: usize) -> usize {
+    len_bytes / 2 / 4 * 4
+}
+
+/// The numbers of an array or a value.
+fn numbers_of(view: &ObjectView<Sim>) -> Result<Vec<u32>, Error> {
+    if view.descriptor().kind() != ObjectKind::Value {
+        return view.to_vec();
+    }
+    let value = view.value()?;
+    let bytes = [value.to_bytes(Buffer(0))?, value.to_bytes(Buffer(1))?].concat();
+    Ok(bytes.chunks(4).map(|number| u32::from_le_bytes(number.try_into().expect("4 bytes"))).collect())
+}
+
 /// Changes numbers of an object, as far as it has them; `look` is called while they are copied.
 fn change(store: &Store<Sim>, name: &str, at: usize, numbers: &[u32], look: &(dyn Fn() + Sync)) -> Result<(), Error> {
-    let has = store.get(name)?.descriptor().shape()[0] as usize;
+    let (has, is_value) = {
+        let view = store.get(name)?;
+        (view.descriptor().payload_bytes() as usize / 4, view.descriptor().kind() == ObjectKind::Value)
+    };
     let bytes: Vec<u8> = numbers.iter().take(has.saturating_sub(at)).flat_map(|number| number.to_le_bytes()).collect();
     let tell = |_| {
         look();
         ControlFlow::Continue(())
     };
     let mut transaction = store.transaction();
-    transaction.change(name, Buffer(0), 4 * at.min(has) as u64, bytes[..].into());
+    let at = 4 * at.min(has);
+    let split = if is_value { first_bytes(4 * has) } else { 4 * has };
+    let (first, second) = bytes.split_at(split.saturating_sub(at).min(bytes.len()));
+    transaction.change(name, Buffer(0), at.min(split) as u64, first.into());
+    if !second.is_empty() {
+        transaction.change(name, Buffer(1), at.saturating_sub(split) as u64, second.into());
+    }
     transaction.commit(&PersistOptions { progress: Some(&tell), ..summed() }).map(drop)
 }
 
