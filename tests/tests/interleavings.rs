@@ -16,7 +16,7 @@ use pmem::{
 };
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
-use store::{Buffer, Object, ObjectView, PersistOptions, Store};
+use store::{Buffer, Object, ObjectView, PersistOptions, Store, Way};
 
 const LAYOUT: Layout = Layout { name: "beside", version: 1 };
 const NAMES: [&str; 2] = ["a", "b"];
@@ -166,6 +166,17 @@ fn changed_version(view: &ObjectView<Sim>) -> u64 {
     version
 }
 
+thread_local! {
+    /// How often all of the object was written; how often changes went home, and had to wait because a reader came.
+    static WHOLE: Cell<u32> = const { Cell::new(0) };
+    static HOME: Cell<u32> = const { Cell::new(0) };
+    static WAITING: Cell<u32> = const { Cell::new(0) };
+}
+
+fn count(ways: &'static std::thread::LocalKey<Cell<u32>>) {
+    ways.set(ways.get() + 1);
+}
+
 /// A writer that changes some of an object, which is copied home where nobody looks, beside a reader that takes views and
 /// moves on.
 fn a_reader_beside_changes() {
@@ -173,8 +184,8 @@ fn a_reader_beside_changes() {
     let sim = Sim::interleaved(Granularity::CacheLine, switch);
     let store = Store::create(sim.clone(), path(), &PartOptions::single(MIN_FILE_BYTES)).expect("a new store");
     let options = PersistOptions::default();
-    let zeros = [0u64; 40];
-    store.persist(&[("a", Object::array(&zeros, &[40]).expect("it fits"))], &options).expect("there is room");
+    let zeros = [0u64; 120];
+    store.persist(&[("a", Object::array(&zeros, &[120]).expect("it fits"))], &options).expect("there is room");
     let acknowledged = Arc::new(AtomicU64::new(0));
     STARTED.set(true);
     let reading = {
@@ -196,7 +207,13 @@ fn a_reader_beside_changes() {
         let words: Vec<u8> = [version; 3].into_iter().flat_map(u64::to_le_bytes).collect();
         let mut transaction = store.transaction();
         transaction.change("a", Buffer(0), 0, words[..].into()).change("a", Buffer(0), 8 * 20, words[..16].into());
-        transaction.commit(&options).expect("there is room");
+        let committed = transaction.commit(&options).expect("there is room");
+        let waits = store.pool().region("a").expect("it is there").info().extents.len() > 1;
+        match committed.written[0].way {
+            Way::Whole => count(&WHOLE),
+            Way::Changed(_) if waits => count(&WAITING),
+            Way::Changed(_) => count(&HOME),
+        }
         acknowledged.store(version, Ordering::SeqCst);
     }
     reading.join().expect("the reader");
@@ -348,6 +365,8 @@ fn a_reader_pins_what_it_reads_before_it_is_used_again() {
 #[test]
 fn a_reader_sees_changes_whole_and_none_in_what_it_holds() {
     explore(a_reader_beside_changes, 3000, 3);
+    let ways = [&WHOLE, &HOME, &WAITING].map(|ways| ways.get());
+    assert!(ways.iter().all(|count| *count > 10), "whole, home, waiting: {ways:?}");
 }
 
 #[test]
