@@ -10,7 +10,8 @@ use crate::dtype::{DType, payload_bytes};
 /// A part of a value.
 ///
 /// # Invariants
-/// 1. A tree is at most [`Node::MAX_DEPTH`] nodes deep, so that reading one cannot exhaust a stack.
+/// 1. A tree is at most [`Node::MAX_DEPTH`] nodes deep, so that reading one cannot exhaust a stack, and has at most
+///    [`Node::MAX_NODES`], for memory's sake.
 /// 2. A buffer belongs to one node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
@@ -139,13 +140,15 @@ pub(crate) struct Place {
 impl Node {
     /// Nodes below one another.
     pub const MAX_DEPTH: usize = 128;
+    /// Nodes of one tree. What has more is better kept in arrays and strings.
+    pub const MAX_NODES: usize = 1 << 22;
 
     /// Checks the lengths of all buffers against what the nodes say of them.
     ///
     /// # Errors
     /// What is wrong: a buffer that is missing, used twice, or too short or long for its node; columns of unequal length.
     pub fn check(&self, buffer_bytes: &[u64]) -> Result<(), &'static str> {
-        let mut check = Check { buffer_bytes, used: vec![false; buffer_bytes.len()] };
+        let mut check = Check { buffer_bytes, used: vec![false; buffer_bytes.len()], nodes: 0 };
         check.node(self, 0)?;
         if check.used.iter().all(|used| *used) { Ok(()) } else { Err("a buffer belongs to no node") }
     }
@@ -191,12 +194,17 @@ fn counted(len: usize) -> Result<(), &'static str> {
 struct Check<'a> {
     buffer_bytes: &'a [u64],
     used: Vec<bool>,
+    nodes: usize,
 }
 
 impl Check<'_> {
     fn node(&mut self, node: &Node, depth: usize) -> Result<(), &'static str> {
         if depth == Node::MAX_DEPTH {
             return Err("it is nested too deep");
+        }
+        self.nodes += 1;
+        if self.nodes > Node::MAX_NODES {
+            return Err("it has more than 4 million parts");
         }
         let below = |check: &mut Self, node: &Node| check.node(node, depth + 1);
         match node {

@@ -162,7 +162,8 @@ fn decode_tree(bytes: &[u8]) -> Result<Node, Refused> {
     if u16::from_le_bytes(input.take().ok_or(short)?) != TREE_VERSION {
         return Err(Refused::Unknown("its tree has a version that this one does not know"));
     }
-    let node = take(&mut input, 0)?;
+    let mut left = Node::MAX_NODES;
+    let node = take(&mut input, 0, &mut left)?;
     if input.0.is_empty() { Ok(node) } else { Err(Refused::Damaged("bytes follow its tree")) }
 }
 
@@ -275,10 +276,12 @@ fn put_pairs(pairs: &[(Node, Node)], out: &mut Vec<u8>) {
     }
 }
 
-fn take(input: &mut Input<'_>, depth: usize) -> Result<Node, Refused> {
+/// `left` is how many nodes there may be: some take a byte of their tree, and all take many of memory.
+fn take(input: &mut Input<'_>, depth: usize, left: &mut usize) -> Result<Node, Refused> {
     if depth == Node::MAX_DEPTH {
         return Err(Refused::Damaged("its tree is nested too deep"));
     }
+    *left = left.checked_sub(1).ok_or(Refused::Damaged("its tree has too many nodes"))?;
     let short = Refused::Damaged("its tree ends too early");
     let depth = depth + 1;
     Ok(match input.take::<1>().ok_or(short)?[0] {
@@ -295,7 +298,7 @@ fn take(input: &mut Input<'_>, depth: usize) -> Result<Node, Refused> {
         ARRAY => Node::Array(take_array(input)?),
         NULLABLE => {
             let validity = input.buffer().ok_or(short)?;
-            Node::Nullable { items: Box::new(take(input, depth)?), validity }
+            Node::Nullable { items: Box::new(take(input, depth, left)?), validity }
         }
         STRINGS => {
             let is_text = input.flag()?;
@@ -307,22 +310,22 @@ fn take(input: &mut Input<'_>, depth: usize) -> Result<Node, Refused> {
         DICTIONARY => {
             let is_ordered = input.flag()?;
             let [first] = input.take().ok_or(short)?;
-            let indices = Box::new(take(input, depth)?);
-            Node::Dictionary { indices, first, values: Box::new(take(input, depth)?), is_ordered }
+            let indices = Box::new(take(input, depth, left)?);
+            Node::Dictionary { indices, first, values: Box::new(take(input, depth, left)?), is_ordered }
         }
-        LIST => Node::List(take_all(input, depth)?),
-        TUPLE => Node::Tuple(take_all(input, depth)?),
-        MAPPING => Node::Mapping(take_pairs(input, depth)?),
+        LIST => Node::List(take_all(input, depth, left)?),
+        TUPLE => Node::Tuple(take_all(input, depth, left)?),
+        MAPPING => Node::Mapping(take_pairs(input, depth, left)?),
         TABLE => {
             let rows = input.u64().ok_or(short)?;
-            Node::Table { rows, columns: take_pairs(input, depth)? }
+            Node::Table { rows, columns: take_pairs(input, depth, left)? }
         }
         ATTRIBUTED => {
             let owner = input.text()?;
             let count = input.u32().ok_or(short)?;
-            let attribute = |_| Ok((input.text()?, take(input, depth)?));
+            let attribute = |_| Ok((input.text()?, take(input, depth, left)?));
             let attributes = (0..count).map(attribute).collect::<Result<_, Refused>>()?;
-            Node::Attributed { value: Box::new(take(input, depth)?), owner, attributes }
+            Node::Attributed { value: Box::new(take(input, depth, left)?), owner, attributes }
         }
         FOREIGN => {
             let codec = input.text()?;
@@ -353,14 +356,14 @@ fn take_array(input: &mut Input<'_>) -> Result<Array, Refused> {
 }
 
 /// A count of nodes is not believed before they are there: each takes a byte at least.
-fn take_all(input: &mut Input<'_>, depth: usize) -> Result<Vec<Node>, Refused> {
+fn take_all(input: &mut Input<'_>, depth: usize, left: &mut usize) -> Result<Vec<Node>, Refused> {
     let count = input.u32().ok_or(Refused::Damaged("its tree ends too early"))?;
-    (0..count).map(|_| take(input, depth)).collect()
+    (0..count).map(|_| take(input, depth, left)).collect()
 }
 
-fn take_pairs(input: &mut Input<'_>, depth: usize) -> Result<Vec<(Node, Node)>, Refused> {
+fn take_pairs(input: &mut Input<'_>, depth: usize, left: &mut usize) -> Result<Vec<(Node, Node)>, Refused> {
     let count = input.u32().ok_or(Refused::Damaged("its tree ends too early"))?;
-    (0..count).map(|_| Ok((take(input, depth)?, take(input, depth)?))).collect()
+    (0..count).map(|_| Ok((take(input, depth, left)?, take(input, depth, left)?))).collect()
 }
 
 impl<'a> Input<'a> {
@@ -491,6 +494,14 @@ mod tests {
         assert!(decode_tree(&encode_tree(&nested(Node::MAX_DEPTH))).is_ok());
         assert!(decode_tree(&encode_tree(&nested(Node::MAX_DEPTH + 1))).is_err());
         assert!(nested(Node::MAX_DEPTH + 1).check(&[]).is_err());
+    }
+
+    #[test]
+    fn a_tree_of_too_many_nodes_is_refused() {
+        let list = |nodes: usize| Node::List(vec![Node::Nothing; nodes - 1]);
+        assert!(decode_tree(&encode_tree(&list(Node::MAX_NODES))).is_ok());
+        assert!(decode_tree(&encode_tree(&list(Node::MAX_NODES + 1))).is_err());
+        assert!(list(Node::MAX_NODES).check(&[]).is_ok() && list(Node::MAX_NODES + 1).check(&[]).is_err());
     }
 
     #[test]
