@@ -387,11 +387,13 @@ impl<M: Media> Store<M> {
         }
         self.pool.check_writable()?;
         view.guard_redo()?;
+        // Asked for once: the answer comes from the control groups' files.
+        let threads = default_copy_threads();
         let mut pending = Pending::new();
         for (range, home) in redo.ranges.iter().zip(homes) {
             let to = home.offset.plus(range.offset_bytes);
             set.guard(to, range.len_bytes, Touch::Store)?;
-            view.waiting(range).copy_to(set, &mut pending, to, default_copy_threads(), &|_| ControlFlow::Continue(()));
+            view.waiting(range).copy_to(set, &mut pending, to, threads, &|_| ControlFlow::Continue(()));
         }
         set.fence(&mut pending)?;
         let info = view.region().info();
