@@ -228,9 +228,9 @@ impl Mutant {
 fn prepare(workspace: &Workspace) -> Result<Workspace, String> {
     let root = workspace.target().join("mutants");
     let listed = workspace.command("git").args(["ls-files", "-z"]).output().map_err(|error| error.to_string())?;
-    let is_listed = |path: &Path| workspace.path(&path.to_string_lossy()).is_file();
+    let is_there = |path: &Path| workspace.path(&path.to_string_lossy()).is_file();
     let copied = Workspace::copied(&root);
-    for stale in copied.sources(&["rs", "toml"]).iter().filter(|name| !is_listed(Path::new(name))) {
+    for stale in copied.sources(&["rs", "toml"]).iter().filter(|name| !is_there(Path::new(name))) {
         fs::remove_file(root.join(stale)).map_err(|error| format!("{stale}: {error}"))?;
     }
     for name in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
