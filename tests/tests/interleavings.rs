@@ -1,8 +1,9 @@
 //! Readers in other processes beside a writer, in many interleavings of their accesses.
 //!
-//! Every access of at most 8 bytes and every lock is a place where another process may go on. The schedules are those
-//! of shuttle: random ones, and ones with few changes of priority (PCT), which find what needs a certain order of few
-//! events. Both are seeded by it, and a failure prints the schedule that replays it.
+//! Every access of at most 8 bytes and every lock is a place where another process may go on. The schedules are run by
+//! shuttle: ones in which each process goes on for a while before another does, and ones with few changes of priority
+//! (PCT), which find what needs a certain order of few events. Both are seeded, and a failure prints the schedule that
+//! replays it.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -13,6 +14,7 @@ use pmem::{
     Error, ErrorCode, Granularity, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pending, Pool, RedoBatch, Region,
     RegionSpec, remove_pool,
 };
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 
 const LAYOUT: Layout = Layout { name: "beside", version: 1 };
@@ -28,10 +30,11 @@ thread_local! {
     static STARTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A place where the scheduler may go on with another thread. It is no yield, which would say that this one waits.
+/// A place where the scheduler may go on with another thread: an access to something shared. A yield, or the hint of a spin
+/// loop, would say that this thread waits, and have the scheduler prefer the others.
 fn switch() {
     if STARTED.get() {
-        shuttle::hint::spin_loop();
+        AtomicU64::new(0).load(Ordering::SeqCst);
     }
 }
 
@@ -245,28 +248,57 @@ fn config() -> shuttle::Config {
     config
 }
 
+/// Schedules in which a thread goes on for a random while. Where each step chose its thread anew, all would go on at the
+/// same pace, and one with little to do would never be done before one with much to do.
+struct Bursts {
+    rng: fastrand::Rng,
+    left: usize,
+    /// After how many steps another thread is chosen, on average.
+    mean: u32,
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.left = self.left.checked_sub(1)?;
+        self.mean = 1 << self.rng.u32(0..12);
+        Some(Schedule::new(self.rng.u64(..)))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, _is_yielding: bool) -> Option<TaskId> {
+        let goes_on = current.filter(|current| runnable.iter().any(|task| task.id() == *current));
+        match goes_on {
+            Some(current) if self.rng.u32(..self.mean) > 0 => Some(current),
+            _ => Some(runnable[self.rng.usize(..runnable.len())].id()),
+        }
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.rng.u64(..)
+    }
+}
+
 fn explore(scenario: fn(), iterations: usize, changes: usize) {
     const SEED: u64 = 7;
     println!("seed {SEED}");
-    let random = shuttle::scheduler::RandomScheduler::new_from_seed(SEED, iterations);
-    shuttle::Runner::new(random, config()).run(scenario);
+    let bursts = Bursts { rng: fastrand::Rng::with_seed(SEED), left: iterations, mean: 1 };
+    shuttle::Runner::new(bursts, config()).run(scenario);
     let few_changes = shuttle::scheduler::PctScheduler::new_from_seed(SEED, changes, iterations);
     shuttle::Runner::new(few_changes, config()).run(scenario);
 }
 
 #[test]
 fn readers_see_whole_commits_and_keep_what_they_hold() {
-    explore(readers_beside_a_writer, 500, 4);
+    explore(readers_beside_a_writer, 600, 4);
 }
 
 #[test]
 fn a_reader_pins_what_it_reads_before_it_is_used_again() {
-    explore(a_reader_beside_commits, 2000, 2);
+    explore(a_reader_beside_commits, 3000, 2);
 }
 
 #[test]
 fn of_several_writers_one_at_a_time_writes() {
-    explore(writers_beside_a_writer, 1000, 4);
+    explore(writers_beside_a_writer, 2000, 4);
 }
 
 #[test]
