@@ -16,7 +16,8 @@ const FOLDERS: [&str; 2] = ["crates/pmem/src", "crates/store/src"];
 const THE_SEAM_ITSELF: [&str; 5] = ["heap.rs", "mapped.rs", "media.rs", "modelled.rs", "set.rs"];
 
 /// What no campaign can reach, by the text of the line, and why.
-const OUT_OF_REACH: [(&str, &str); 2] = [
+const OUT_OF_REACH: [(&str, &str); 3] = [
+    ("media.fence(); // its own stores, which the caller's fence does not order", "simulated machines have one thread"),
     ("media.create(path, len_bytes)?;", "on devices, which a simulated machine has none of"),
     ("member.fence(&mut pending)?;", "mends a damaged copy, which is no crash's work; tests of flipped bytes reach it"),
 ];

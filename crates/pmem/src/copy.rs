@@ -9,6 +9,7 @@
 
 use std::num::NonZeroUsize;
 use std::ops::{ControlFlow, Range};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::media::{Media, MediaMap, Stripe};
@@ -27,18 +28,20 @@ const MAX_IN_TURN: u64 = 8;
 /// Below this length one thread is faster: starting another takes as long as copying a few hundred KiB.
 const PARALLEL_FROM_BYTES: u64 = 4 << 20;
 
-/// How many threads a copy uses when nobody says otherwise: 8, at most the CPUs this process may use.
+/// How many threads a copy uses when nobody says otherwise: 8, at most the CPUs that this process may use when it asks first.
 pub fn default_copy_threads() -> NonZeroUsize {
     const EIGHT: NonZeroUsize = NonZeroUsize::new(8).unwrap();
-    std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |cpus| cpus.min(EIGHT))
+    static THREADS: OnceLock<NonZeroUsize> = OnceLock::new();
+    // The answer comes from files of the control groups.
+    *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |cpus| cpus.min(EIGHT)))
 }
 
 /// Is told the bytes of a copy that are done, and may give it up.
 pub type CopyProgress<'p> = &'p (dyn Fn(u64) -> ControlFlow<()> + Sync);
 
-/// Copies `len_bytes` to `offset_bytes` of the mapping with up to `threads` threads, and returns when all of it is
-/// fenced: durable where the granularity is cache line or byte; with page granularity [`MediaMap::sync_range`] is
-/// still to be called.
+/// Copies `len_bytes` to `offset_bytes` of the mapping with up to `threads` threads. What other threads than the caller's
+/// have copied is fenced when this returns; all of it is at the caller's next fence: durable where the granularity is cache
+/// line or byte. With page granularity [`MediaMap::sync_range`] is still to be called.
 ///
 /// `progress` is told the bytes that are done so far, by any of the threads, about every 2 MiB. Where it breaks, nothing
 /// more is begun; what lies in the range is then a mixture.
@@ -75,7 +78,10 @@ pub unsafe fn copy_parallel<M: Media>(
                 deal.stop();
             }
         }
-        media.fence();
+    };
+    let help = || {
+        work();
+        media.fence(); // its own stores, which the caller's fence does not order
     };
     let helpers = threads - 1;
     if helpers == 0 {
@@ -84,7 +90,7 @@ pub unsafe fn copy_parallel<M: Media>(
     std::thread::scope(|scope| {
         for _ in 0..helpers {
             // A thread that cannot be had leaves its pieces to the others.
-            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+            if std::thread::Builder::new().spawn_scoped(scope, help).is_err() {
                 break;
             }
         }

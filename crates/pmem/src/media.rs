@@ -223,6 +223,12 @@ pub trait MediaMap: Send + Sync + 'static {
     /// Makes a range durable through the kernel (msync). Used where the granularity is page.
     fn sync_range(&self, offset_bytes: u64, len_bytes: u64) -> Result<()>;
 
+    /// As [`MediaMap::sync_range`] for several ranges, in the order of their offsets. What lies between them may become
+    /// durable as well.
+    fn sync_ranges(&self, ranges: &[(u64, u64)]) -> Result<()> {
+        ranges.iter().try_for_each(|&(offset_bytes, len_bytes)| self.sync_range(offset_bytes, len_bytes))
+    }
+
     /// Populates a range, so that a lost page, a bad block or a full disk is an error here and no signal later.
     ///
     /// # Errors

@@ -346,14 +346,13 @@ impl<M: Media> PoolSet<M> {
         }
         merge_ranges(&mut pending.page_ranges);
         let _syncing = self.syncing.lock().expect("a system call does not panic");
-        for &(offset, len_bytes) in &pending.page_ranges {
+        for ranges in pending.page_ranges.chunk_by(|one, next| one.0.part() == next.0.part()) {
             if self.has_failed() {
                 return Err(Error::WritesRefused { path: self.path.clone() });
             }
-            self.at(offset)
-                .map
-                .sync_range(offset.byte(), len_bytes)
-                .inspect_err(|_| self.has_failed.store(true, Ordering::Release))?;
+            let bytes: Vec<_> = ranges.iter().map(|&(offset, len_bytes)| (offset.byte(), len_bytes)).collect();
+            let synced = self.at(ranges[0].0).map.sync_ranges(&bytes);
+            synced.inspect_err(|_| self.has_failed.store(true, Ordering::Release))?;
         }
         pending.page_ranges.clear();
         Ok(())

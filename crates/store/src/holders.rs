@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{Extent, forks};
@@ -47,6 +48,8 @@ pub(crate) struct Private {
     pub(crate) len_bytes: u64,
     pub(crate) holder: Holder,
     pub(crate) hold: Hold,
+    /// The pages of the mapping that were copied when it was last persisted, and may have what the extent has.
+    pub(crate) copied: Arc<Vec<Range<u64>>>,
 }
 
 /// What keeps an extent from being reclaimed and from being written over: the region that a mapping holds. It is
@@ -100,6 +103,15 @@ impl Holders {
     /// The private mapping that has exactly these bytes.
     pub(crate) fn private_at(&self, address: usize, len_bytes: u64) -> Option<Private> {
         self.lock().privates.get(&address).filter(|private| private.len_bytes == len_bytes).cloned()
+    }
+
+    /// Notes which pages of a private mapping are its own by now.
+    pub(crate) fn note_copied(&self, address: usize, pages: Vec<Range<u64>>) {
+        self.change(|state| {
+            if let Some(private) = state.privates.get_mut(&address) {
+                private.copied = Arc::new(pages);
+            }
+        });
     }
 
     /// Has a private mapping hold another region of its extent in place of the one that it holds.
@@ -160,7 +172,7 @@ mod tests {
         let one = holders.lock().add(4, &[extent]);
         assert!(free(&[one]) && !free(&[]));
         let hold: Hold = Arc::new(Mutex::new(Box::new("a region")));
-        holders.add_private(0x1000, Private { extent, len_bytes: 4096, holder: one, hold });
+        holders.add_private(0x1000, Private { extent, len_bytes: 4096, holder: one, hold, copied: Arc::default() });
         assert!(holders.private_at(0x1000, 4096).is_some_and(|private| private.holder == one));
         assert!(holders.private_at(0x1000, 64).is_none(), "a part of it");
         let later = holders.lock().add(5, &[extent]);

@@ -477,7 +477,8 @@ impl Found {
             };
             // Without an answer of the kernel all of it is copied, as anything else is.
             let Ok((pages, by)) = changed_pages(source.address(), source.len_bytes()) else { continue };
-            let changed = differing(store.pool().set(), source, private.extent, &pages)?;
+            let changed = differing(store.pool().set(), source, private.extent, &pages, &private.copied)?;
+            store.holders.note_copied(source.address(), pages);
             let changed_bytes: u64 = changed.iter().map(|range| range.end - range.start).sum();
             let may_change = || store.is_seen_by_nobody(&[private.extent], &[private.holder]);
             if changed.is_empty() || changed_bytes <= source.len_bytes() / 2 && may_change()? {
@@ -489,30 +490,34 @@ impl Found {
     }
 }
 
-/// The pages that differ from what lies in the pool: a page that was stored to may have got what it had.
+/// The pages that differ from what lies in the pool. Those that were copied there once stay the view's own, so they are
+/// compared; others have been stored to since.
 fn differing<M: Media>(
     set: &PoolSet<M>,
     source: &Source<'_>,
     extent: Extent,
     pages: &[Range<u64>],
+    copied: &[Range<u64>],
 ) -> Result<Vec<Range<u64>>> {
     const PAGE: u64 = 4096;
     let mut differing: Vec<Range<u64>> = Vec::new();
     let (mut ours, mut theirs) = ([0; PAGE as usize], [0; PAGE as usize]);
-    for range in pages {
-        set.guard(extent.offset.plus(range.start), range.end - range.start, Touch::Load)?;
-        let mut at = range.start;
-        while at < range.end {
-            let end = (at + PAGE).min(range.end);
+    let mut copied = copied.iter().peekable();
+    for at in pages.iter().flat_map(|range| range.clone().step_by(PAGE as usize)) {
+        while copied.next_if(|range| range.end <= at).is_some() {}
+        let end = (at + PAGE).min(source.len_bytes());
+        if copied.peek().is_some_and(|range| range.contains(&at)) {
             let (ours, theirs) = (&mut ours[..(end - at) as usize], &mut theirs[..(end - at) as usize]);
+            set.guard(extent.offset.plus(at), end - at, Touch::Load)?;
             source.load(at, ours);
             set.load_bytes(extent.offset.plus(at), theirs);
-            match differing.last_mut() {
-                _ if ours == theirs => {}
-                Some(last) if last.end == at => last.end = end,
-                _ => differing.push(at..end),
+            if ours == theirs {
+                continue;
             }
-            at = end;
+        }
+        match differing.last_mut() {
+            Some(last) if last.end == at => last.end = end,
+            _ => differing.push(at..end),
         }
     }
     Ok(differing)

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{
-    ErrorCode, Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pending, Pool, PoolInfo,
-    Prefault, PrefaultProgress, RedoBatch, Region, RegionInfo, RegionSpec, Stripe, Touch, default_copy_threads,
+    Backing, Durability, ErrorCode, Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pending,
+    Pool, PoolInfo, Prefault, PrefaultProgress, RedoBatch, Region, RegionInfo, RegionSpec, Stripe, Touch,
+    default_copy_threads,
 };
 
 use crate::descriptor::{Descriptor, Flags};
@@ -387,12 +388,13 @@ impl<M: Media> Store<M> {
         }
         self.pool.check_writable()?;
         view.guard_redo()?;
-        // Asked for once: the answer comes from the control groups' files.
-        let threads = default_copy_threads();
+        let (threads, populated) = (default_copy_threads(), self.stays_populated());
         let mut pending = Pending::new();
         for (range, home) in redo.ranges.iter().zip(homes) {
             let to = home.offset.plus(range.offset_bytes);
-            set.guard(to, range.len_bytes, Touch::Store)?;
+            if !populated.is_some_and(|populated| populated.contains(home)) {
+                set.guard(to, range.len_bytes, Touch::Store)?;
+            }
             view.waiting(range).copy_to(set, &mut pending, to, threads, &|_| ControlFlow::Continue(()));
         }
         set.fence(&mut pending)?;
@@ -508,6 +510,16 @@ impl<M: Media> Store<M> {
     /// Whether [`Store::wait_for_prefault`] would return at once.
     pub fn prefault_is_finished(&self) -> bool {
         self.background().running.iter().all(|running| running.prefault.is_finished())
+    }
+
+    /// What need not be populated again, where pages of main memory stand in for a device: those stay. Pages of persistent
+    /// memory can be lost at any time, and those of page-cached files must be made writable anew; one such part is enough to
+    /// have every page asked for.
+    pub(crate) fn stays_populated(&self) -> Option<&Populated> {
+        let is_memory = |backing: Backing| {
+            backing.durability <= Durability::ProcessCrashSafe && backing.granularity == Granularity::CacheLine
+        };
+        self.pool.set().backings().all(is_memory).then_some(&self.populated)
     }
 
     /// Notes what pre-faulting has done so far, so that a commit need not ask for it again.

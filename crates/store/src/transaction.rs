@@ -14,9 +14,7 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pmem::{
-    Backing, Durability, Extent, Granularity, Media, PageScan, Pending, RedoBatch, Touch, default_copy_threads,
-};
+use pmem::{Extent, Media, PageScan, Pending, RedoBatch, Touch, default_copy_threads};
 
 use crate::error::{Error, Result};
 use crate::populated::Populated;
@@ -240,13 +238,8 @@ enum Held {
 fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_, M>], options: &PersistOptions<'_>) -> Result<()> {
     let set = store.pool().set();
     let total_bytes = puts.iter().map(Put::copied_bytes).sum();
-    // Only pages of main memory stay: those of persistent memory can be lost at any time, and those of page-cached files
-    // must be made writable anew. One such part is enough to have every page asked for.
-    let is_memory = |backing: Backing| {
-        backing.durability <= Durability::ProcessCrashSafe && backing.granularity == Granularity::CacheLine
-    };
-    let populated = store.pool().set().backings().all(is_memory).then_some(&store.populated);
     store.note_prefaulted();
+    let populated = store.stays_populated();
     let mut pending = Pending::new();
     let done_bytes = Cell::new(0);
     let cancelled = AtomicBool::new(false);

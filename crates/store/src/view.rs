@@ -391,7 +391,7 @@ impl ObjectView<Mapped> {
         }
         let (holders, holder) = (region.holders.clone(), region.holder);
         let hold: Hold = Arc::new(Mutex::new(Box::new(region)));
-        let private = Private { extent, len_bytes, holder, hold: hold.clone() };
+        let private = Private { extent, len_bytes, holder, hold: hold.clone(), copied: Arc::default() };
         holders.add_private(mapping.address().addr(), private);
         Ok(PrivateView { mapping, holders, hold })
     }

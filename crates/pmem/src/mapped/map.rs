@@ -19,6 +19,10 @@ use crate::media::{MediaFile, MediaMap, OpenMode, Stripe, Touch};
 /// Mappings start at a multiple of this, so that the kernel can use huge pages.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Ranges no farther apart are synced by one call. A call waits for a write of the file system's journal and of the device's
+/// cache, about as long as some MiB take; pages between the ranges cost nothing unless others have stored to them.
+const NEAR_BYTES: u64 = 4 << 20;
+
 /// Address space that belongs to one owner; nothing is mapped in it until a file is.
 #[derive(Debug)]
 pub(super) struct Reservation {
@@ -411,6 +415,14 @@ impl MediaMap for Mapping {
                 }
             }
         }
+    }
+
+    fn sync_ranges(&self, ranges: &[(u64, u64)]) -> Result<()> {
+        let is_near = |one: &(u64, u64), next: &(u64, u64)| next.0.saturating_sub(one.0 + one.1) <= NEAR_BYTES;
+        ranges.chunk_by(is_near).try_for_each(|near| {
+            let (start, end) = (near[0].0, near.iter().map(|(at, len)| at + len).max().expect("a chunk has ranges"));
+            self.sync_range(start, end - start)
+        })
     }
 
     fn guard(&self, offset_bytes: u64, len_bytes: u64, touch: Touch) -> Result<()> {
