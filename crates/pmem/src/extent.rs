@@ -4,6 +4,7 @@
 //! nothing, and a reservation costs no write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
@@ -158,46 +159,62 @@ impl Space {
             return Err(self.with(full));
         };
         let align = if len >= LARGE_EXTENT { LARGE_EXTENT } else { EXTENT_ALIGN };
-        self.with(|map| map.take(len, align).ok_or(()).map_err(|()| full(map)))
-            .map(|extent| Reservation { extent, space: Some(self.clone()) })
+        self.with(|map| map.take(len, align).ok_or(()).map_err(|()| full(map))).map(|extent| {
+            let is_published = AtomicBool::new(false);
+            Reservation(Arc::new(Reserved { extent, space: self.clone(), is_published }))
+        })
     }
 }
 
 /// Space set aside in this process only. Dropping it gives the space back; a commit turns it into part of a region.
-pub struct Reservation {
+pub struct Reservation(Arc<Reserved>);
+
+/// Keeps reserved space from being given back, as long as it lives, when its reservation is dropped.
+#[derive(Clone)]
+pub struct ReservationHold {
+    _reserved: Arc<Reserved>,
+}
+
+struct Reserved {
     extent: Extent,
-    space: Option<Space>,
+    space: Space,
+    is_published: AtomicBool,
 }
 
 impl Reservation {
     /// The range that was reserved; no shorter than what was asked for.
     pub fn extent(&self) -> Extent {
-        self.extent
+        self.0.extent
     }
 
-    /// Whether it was taken from this space.
+    /// Keeps the space set aside also when this is dropped, for whoever still shows it.
+    pub fn hold(&self) -> ReservationHold {
+        ReservationHold { _reserved: self.0.clone() }
+    }
+
+    /// Whether it was taken from this space, and no commit has it.
     pub(crate) fn is_of(&self, space: &Space) -> bool {
-        self.space.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &space.0))
+        Arc::ptr_eq(&self.0.space.0, &space.0) && !self.0.is_published.load(Ordering::Relaxed)
     }
 
     /// The catalogue owns it now.
-    pub(crate) fn publish(mut self) -> Published {
-        self.space = None;
-        Published(self.extent)
+    pub(crate) fn publish(self) -> Published {
+        self.0.is_published.store(true, Ordering::Relaxed);
+        Published(self.0.extent)
     }
 }
 
 impl std::fmt::Debug for Reservation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Reservation").field(&self.extent).finish()
+        f.debug_tuple("Reservation").field(&self.extent()).finish()
     }
 }
 
-impl Drop for Reservation {
+impl Drop for Reserved {
     fn drop(&mut self) {
         // After a panic with the map in hand nothing is given out any more, so nothing need be given back.
-        if let Some(space) = self.space.take()
-            && let Ok(mut map) = space.0.lock()
+        if !*self.is_published.get_mut()
+            && let Ok(mut map) = self.space.0.lock()
         {
             map.free(self.extent);
         }

@@ -52,7 +52,9 @@ pub use extent::{Extent, Published, Reservation};
 pub use format::FORMAT_VERSION;
 pub use heap::{Heap, HeapFile, HeapMap};
 pub use log::{LogBatch, Segment, SelfCertifyingLog};
-pub use mapped::{KernelFeatures, Mapped, MappedFile, Mapping, PageScan, PrivateMapping, Probe, changed_pages, forks};
+pub use mapped::{
+    DirectMapping, KernelFeatures, Mapped, MappedFile, Mapping, PageScan, PrivateMapping, Probe, changed_pages, forks,
+};
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
 pub use modelled::{Modelled, ModelledFile, ModelledMap};
 pub use pins::Pin;

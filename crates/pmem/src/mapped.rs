@@ -2,6 +2,7 @@
 //!
 //! | module | what it answers for |
 //! | --- | --- |
+//! | `direct` | views to which stores go straight, and how they stop |
 //! | `file` | opening without surprises, reading and writing beside the mapping |
 //! | `fork` | what a forked child does with inherited locks |
 //! | `lock` | OFD byte-range locks |
@@ -29,6 +30,7 @@ use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
 use crate::pins::WRITER_AT;
 
 mod changed;
+mod direct;
 mod file;
 mod fork;
 mod lock;
@@ -39,6 +41,7 @@ mod refusal;
 mod words;
 
 pub use changed::{PageScan, changed_pages};
+pub use direct::DirectMapping;
 pub use file::MappedFile;
 pub use fork::forks;
 pub use map::Mapping;

@@ -296,6 +296,15 @@ impl<M: Media> Pool<M> {
         self.shared.pins.others_pin_below(limit)
     }
 
+    /// Whether another process has the pool open to write to it.
+    ///
+    /// # Errors
+    /// `Io`, `UsedAfterFork`.
+    pub fn is_written_elsewhere(&self) -> Result<bool> {
+        self.shared.check_process()?;
+        Ok(self.shared.set.first_file().find_lock(WRITER_AT..WRITER_AT + 1)?.is_some())
+    }
+
     /// Sets space aside. Nothing is written; dropping it gives the space back.
     ///
     /// # Errors

@@ -1,18 +1,119 @@
-//! Private views of a pool's extents on real files.
-#![allow(unsafe_code)] // writes through private views
+//! Private and direct views of a pool's extents on real files.
+#![allow(unsafe_code)] // writes through views, and forks
 
-use remanent_pmem::{Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, RedoBatch, RegionSpec};
+use std::path::Path;
+
+use remanent_pmem::{
+    DirectMapping, ErrorCode, Extent, Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, RedoBatch,
+    RegionSpec,
+};
 
 const LAYOUT: Layout = Layout { name: "test", version: 1 };
+
+/// A pool in one file, and one over two.
+fn pools(dir: &Path) -> [Pool<Mapped>; 2] {
+    let striped = PartOptions { file_bytes: 8 << 20, more_files: vec![dir.join("second")], chunk_bytes: 2 << 20 };
+    [("0", PartOptions::single(4 * MIN_FILE_BYTES)), ("1", striped)]
+        .map(|(name, options)| Pool::create(Mapped::new(), &dir.join(name), LAYOUT, &options).unwrap())
+}
+
+/// Whether all bytes of an extent are so, as the pool has them.
+fn has(pool: &Pool<Mapped>, extent: Extent, value: u8) -> bool {
+    let mut stored = vec![0; extent.len_bytes as usize];
+    pool.set().load_bytes(extent.offset, &mut stored);
+    stored.iter().all(|&byte| byte == value)
+}
+
+fn shows(view: &DirectMapping, value: u8) -> bool {
+    // SAFETY: the view is readable for its length, and nobody stores to it meanwhile.
+    unsafe { std::slice::from_raw_parts(view.address(), view.len_bytes()) }.iter().all(|&byte| byte == value)
+}
+
+fn fill(view: &DirectMapping, value: u8) {
+    // SAFETY: the view is writable for its length, and nobody else looks.
+    unsafe { view.address().write_bytes(value, view.len_bytes()) };
+}
+
+#[test]
+fn stores_to_a_direct_view_go_to_the_pool_until_it_is_detached() {
+    type Detach = fn(&DirectMapping) -> remanent_pmem::Result<()>;
+    let dir = tempfile::tempdir().unwrap();
+    for pool in pools(dir.path()) {
+        for (len, detach) in [
+            (128, DirectMapping::make_private as Detach),
+            (5 << 20, DirectMapping::make_private),
+            (128, DirectMapping::copy_out),
+            (5 << 20, DirectMapping::copy_out),
+        ] {
+            let beside = pool.reserve(64).unwrap();
+            let space = pool.reserve(len).unwrap();
+            let view = pool.set().direct(space.extent(), len).unwrap();
+            fill(&view, 5);
+            assert!(has(&pool, space.extent(), 5));
+            pool.set().store_bytes(space.extent().offset, &vec![6; len as usize]);
+            assert!(shows(&view, 6));
+            detach(&view).unwrap();
+            assert!(shows(&view, 6));
+            fill(&view, 7);
+            assert!(shows(&view, 7) && has(&pool, space.extent(), 6));
+            drop((beside, view));
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_stores_to_no_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    for pool in pools(dir.path()) {
+        let space = pool.reserve(5 << 20).unwrap();
+        let view = pool.set().direct(space.extent(), 5 << 20).unwrap();
+        fill(&view, 5);
+        // SAFETY: the child makes system calls and stores to memory, and nothing that a lock of another thread keeps it from.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            fill(&view, 9);
+            // SAFETY: it ends the child at once.
+            unsafe { libc::_exit(i32::from(!shows(&view, 9))) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is this process's own, and `status` is a place for an answer.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert!(shows(&view, 5) && has(&pool, space.extent(), 5));
+        fill(&view, 6);
+        assert!(has(&pool, space.extent(), 6), "the parent still does");
+    }
+}
+
+#[test]
+fn space_is_kept_as_long_as_it_is_held_and_published_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let [pool, _] = pools(dir.path());
+    let free = || pool.info().free_bytes;
+    let before = free();
+    let space = pool.reserve(1 << 20).unwrap();
+    let hold = space.hold();
+    drop(space);
+    assert!(free() < before);
+    drop(hold);
+    assert_eq!(free(), before);
+
+    let space = pool.reserve(1 << 20).unwrap();
+    let hold = space.hold();
+    let mut batch = RedoBatch::new();
+    batch.put("a", RegionSpec { add: vec![space], ..RegionSpec::default() });
+    pool.commit(batch).unwrap();
+    let taken = free();
+    drop(hold);
+    assert_eq!(free(), taken, "the catalogue has it");
+    assert_eq!(pool.reserve(1 << 40).unwrap_err().code(), ErrorCode::PoolFull);
+}
 
 #[test]
 fn stores_to_a_private_view_stay_private_on_any_placement() {
     let dir = tempfile::tempdir().unwrap();
-    let striped =
-        PartOptions { file_bytes: 8 << 20, more_files: vec![dir.path().join("second")], chunk_bytes: 2 << 20 };
-    for (index, options) in [PartOptions::single(4 * MIN_FILE_BYTES), striped].into_iter().enumerate() {
+    for (index, pool) in pools(dir.path()).into_iter().enumerate() {
         let path = dir.path().join(index.to_string());
-        let pool = Pool::create(Mapped::new(), &path, LAYOUT, &options).unwrap();
         for len in [100, 5 << 20] {
             let small = pool.reserve(100).unwrap();
             let reservation = pool.reserve(len).unwrap();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
-use super::{Mapped, MappedFile, lock};
+use super::{Mapped, MappedFile, direct, lock};
 use crate::error::{Error, Result};
 use crate::media::{LockKind, MediaFile, OpenMode};
 use crate::pins;
@@ -26,12 +26,21 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 /// no locks of its own.
 pub fn forks() -> u64 {
     static COUNTING: Once = Once::new();
-    extern "C" fn count() {
+    extern "C" fn before() {
+        direct::before_fork();
         FORKS.fetch_add(1, Ordering::SeqCst);
     }
+    extern "C" fn after() {
+        FORKS.fetch_add(1, Ordering::SeqCst);
+        direct::after_fork();
+    }
+    extern "C" fn in_child() {
+        direct::in_child();
+    }
     COUNTING.call_once(|| {
-        // SAFETY: the handler touches a static only, so it may run at any fork, in any thread.
-        let registered = unsafe { libc::pthread_atfork(Some(count), Some(count), None) };
+        // SAFETY: the handlers touch statics only, and a lock that the forking thread takes before and gives back after, so
+        // they may run at any fork, in any thread.
+        let registered = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
         assert_eq!(registered, 0, "pthread_atfork fails without memory only");
     });
     FORKS.load(Ordering::SeqCst)

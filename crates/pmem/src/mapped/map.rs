@@ -56,8 +56,7 @@ impl Reservation {
         len_bytes: usize,
         protection: ProtFlags,
     ) -> rustix::io::Result<()> {
-        let sharing = if file.map_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
-        self.place_as(at_bytes, file, file_bytes, len_bytes, protection, sharing)
+        self.place_as(at_bytes, file, file_bytes, len_bytes, protection, shared(file))
     }
 
     /// Maps a piece of a file at `at_bytes` of the range, shared or private as `flags` says.
@@ -72,10 +71,16 @@ impl Reservation {
     ) -> rustix::io::Result<()> {
         assert!(at_bytes.checked_add(len_bytes).is_some_and(|end| end <= self.len_bytes), "outside the reservation");
         let address = self.base.wrapping_add(at_bytes).cast();
-        // SAFETY: MAP_FIXED replaces only pages of this reservation, to which nobody has a pointer yet.
+        // SAFETY: MAP_FIXED replaces only pages of this reservation. Either nobody has a pointer to them yet, or they show the
+        // same bytes of the same file before and after.
         unsafe { mm::mmap(address, len_bytes, protection, flags | MapFlags::FIXED, &file.descriptor, file_bytes)? };
         Ok(())
     }
+}
+
+/// How a file is mapped for stores that go to it.
+pub(super) fn shared(file: &MappedFile) -> MapFlags {
+    if file.map_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED }
 }
 
 impl Reservation {

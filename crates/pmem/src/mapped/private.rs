@@ -2,11 +2,11 @@
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::Mapped;
-use super::map::{HUGE_PAGE_BYTES, Mapping, Reservation};
+use super::map::{HUGE_PAGE_BYTES, Mapping, Reservation, Segment};
+use super::{Mapped, MappedFile};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
-use crate::media::MediaFile;
+use crate::media::{MediaFile, MediaMap};
 use crate::set::PoolSet;
 
 /// A copy-on-write view of a range of a pool (MAP_PRIVATE, mmap(2)).
@@ -16,8 +16,13 @@ use crate::set::PoolSet;
 #[derive(Debug)]
 pub struct PrivateMapping {
     reservation: Reservation,
+    /// Memory before what is mapped.
+    room_bytes: usize,
+    /// What is mapped before the view, because a page begins there.
     skip_bytes: usize,
     len_bytes: usize,
+    /// Whole pages.
+    mapped_bytes: usize,
 }
 
 // SAFETY: the value owns its address range and gives it out only as a raw pointer; no field is tied to a thread.
@@ -28,7 +33,12 @@ unsafe impl Sync for PrivateMapping {}
 impl PrivateMapping {
     /// First byte; readable and writable for [`PrivateMapping::len_bytes`], as long as the value lives.
     pub fn address(&self) -> *mut u8 {
-        self.reservation.base.wrapping_add(self.skip_bytes)
+        self.reservation.base.wrapping_add(self.room_bytes + self.skip_bytes)
+    }
+
+    /// First page of the pool that is mapped, and how many bytes are.
+    pub(super) fn mapped(&self) -> (*mut u8, usize) {
+        (self.reservation.base.wrapping_add(self.room_bytes), self.mapped_bytes)
     }
 
     /// Length of the view.
@@ -39,36 +49,65 @@ impl PrivateMapping {
 
 impl Mapping {
     fn private(&self, offset_bytes: u64, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
-        let page = rustix::param::page_size() as u64;
-        let start_bytes = offset_bytes / page * page;
-        let skip_bytes = (offset_bytes - start_bytes) as usize;
-        let mapped_bytes = len_bytes + skip_bytes as u64;
-        // What the first page holds before the data is private as well, and counts as room.
-        let room_bytes = room_bytes.saturating_sub(skip_bytes).next_multiple_of(page as usize);
-        let first = &self.files[0];
-        if first.device.is_some() {
+        if self.files[0].device.is_some() {
             let reason = "device-DAX devices have no private mappings; ask for a read-only view";
             return Err(Error::Unsupported { what: "a private view", reason });
         }
+        let view = self.reserve_view(offset_bytes, len_bytes, room_bytes)?;
+        self.place_view(&view, offset_bytes, |_| MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        Ok(view)
+    }
+
+    /// Address space for a view of a range, in which none of the range is mapped yet.
+    pub(super) fn reserve_view(&self, offset_bytes: u64, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
+        let first = &self.files[0];
+        let page = rustix::param::page_size() as u64;
+        let unit = first.device.map_or(page, |device| device.alignment_bytes);
+        let start_bytes = offset_bytes / unit * unit;
+        let skip_bytes = (offset_bytes - start_bytes) as usize;
+        let mapped_bytes = (len_bytes + skip_bytes as u64).next_multiple_of(unit) as usize;
+        // What the first page holds before the data is private as well, and counts as room.
+        let room_bytes = room_bytes.saturating_sub(skip_bytes).next_multiple_of(page as usize);
         // With room before them, the data do not begin at a huge page's start.
         let is_huge = room_bytes == 0 && start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
-        let alignment_bytes = if is_huge { HUGE_PAGE_BYTES } else { page as usize };
-        let reservation = Reservation::new(mapped_bytes as usize + room_bytes, alignment_bytes)
-            .map_err(|e| Error::io("reserving address space for a private view", first.path(), e))?;
+        let alignment_bytes = if is_huge { HUGE_PAGE_BYTES.max(unit as usize) } else { unit as usize };
+        let reservation = Reservation::new(mapped_bytes + room_bytes, alignment_bytes)
+            .map_err(|e| Error::io("reserving address space for a view", first.path(), e))?;
         if room_bytes > 0 {
             let placed = reservation.place_memory(room_bytes);
-            placed.map_err(|e| Error::io("making room before a private view", first.path(), e))?;
+            placed.map_err(|e| Error::io("making room before a view", first.path(), e))?;
         }
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        for segment in self.segments(start_bytes, mapped_bytes) {
+        Ok(PrivateMapping { reservation, room_bytes, skip_bytes, len_bytes: len_bytes as usize, mapped_bytes })
+    }
+
+    /// Maps a range into its view, each file with its flags.
+    pub(super) fn place_view(
+        &self,
+        view: &PrivateMapping,
+        offset_bytes: u64,
+        flags: impl Fn(&MappedFile) -> MapFlags,
+    ) -> Result<()> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        for (at_bytes, segment) in self.segments_of(view, offset_bytes) {
             let file = &self.files[segment.member];
-            let at_bytes = room_bytes + (segment.at_bytes - start_bytes) as usize;
-            reservation
-                .place_as(at_bytes, file, segment.file_bytes, segment.len_bytes as usize, protection, flags)
-                .map_err(|e| Error::io("mapping a private view", file.path(), e))?;
+            let (at_bytes, len_bytes) = (view.room_bytes + at_bytes, segment.len_bytes as usize);
+            view.reservation
+                .place_as(at_bytes, file, segment.file_bytes, len_bytes, protection, flags(file))
+                .map_err(|e| Error::io("mapping a view", file.path(), e))?;
         }
-        let skip_bytes = room_bytes + skip_bytes;
-        Ok(PrivateMapping { reservation, skip_bytes, len_bytes: len_bytes as usize })
+        Ok(())
+    }
+
+    /// What lies behind a view of a range, and where in [`PrivateMapping::mapped`].
+    pub(super) fn segments_of(
+        &self,
+        view: &PrivateMapping,
+        offset_bytes: u64,
+    ) -> impl Iterator<Item = (usize, Segment)> {
+        let start_bytes = offset_bytes - view.skip_bytes as u64;
+        let len_bytes = (view.mapped_bytes as u64).min(self.len_bytes() - start_bytes);
+        let segments = self.segments(start_bytes, len_bytes);
+        segments.map(move |segment| ((segment.at_bytes - start_bytes) as usize, segment))
     }
 }
 
