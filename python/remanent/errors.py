@@ -155,6 +155,10 @@ class Unsupported(Error, NotImplementedError, code="unsupported"):
     """This version, or this device, cannot do that."""
 
 
+class InUse(Error, code="in-use"):
+    """An object is changed in place, or was to be while somebody has a view of it."""
+
+
 class Cancelled(Error, code="cancelled"):
     """The operation was given up; nothing was changed."""
 

@@ -98,6 +98,8 @@ error_codes! {
     TooLarge = 47, "too-large";
     /// The kernel or CPU lacks something that the operation needs.
     Unsupported = 48, "unsupported";
+    /// An object that somebody looks at, or changes in place.
+    InUse = 49, "in-use";
     /// The store has no form for the object's type, or was not made by a version that this one understands.
     UnknownType = 60, "unknown-type";
     /// The shape and the item size make more bytes than can be addressed.

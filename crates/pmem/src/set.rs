@@ -312,7 +312,7 @@ impl<M: Media> PoolSet<M> {
     /// Flushes what another process has left visible and this one goes on from. Where the kernel writes pages back it may
     /// have failed to, told that process once, and taken the page for clean since: so the bytes are stored again.
     #[track_caller]
-    pub(crate) fn flush_adopted(&self, pending: &mut Pending, offset: Offset, len_bytes: u64) {
+    pub fn flush_adopted(&self, pending: &mut Pending, offset: Offset, len_bytes: u64) {
         let part = self.at(offset);
         if part.is_paged && self.mode == OpenMode::Writer {
             let (mut at, end) = (offset.byte(), offset.byte() + len_bytes);

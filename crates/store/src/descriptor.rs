@@ -62,11 +62,13 @@ pub enum Checksum {
 pub struct Flags(pub(crate) u32);
 
 impl Flags {
-    /// The object was made to be written in place: between two persists its bytes may be old and new ones mixed.
+    /// The object is changed in place: between two persists its bytes may be old and new ones mixed.
     pub const IN_PLACE: Flags = Flags(1);
     /// Bytes of it wait in its last extent to be copied to where they belong.
     pub(crate) const REDO: Flags = Flags(2);
-    pub(crate) const KNOWN: Flags = Flags(3);
+    /// The object was changed in place by a writer that ended before it was done: its bytes may be old and new ones mixed.
+    pub const INTERRUPTED: Flags = Flags(4);
+    pub(crate) const KNOWN: Flags = Flags(7);
 
     /// Whether all of `flags` are set.
     pub fn contains(self, flags: Flags) -> bool {

@@ -36,6 +36,10 @@ pub enum Error {
     BadDescriptor { name: String, what: &'static str },
     #[error("there is an object {name:?} already; choose another name, or ask for it to be replaced")]
     NameTaken { name: String },
+    #[error(
+        "the object {name:?} is in use: it is changed in place, or somebody has a view of it; try again when that is gone"
+    )]
+    InUse { name: String },
     #[error("the operation was given up by its caller; nothing was changed")]
     Cancelled,
 }
@@ -52,6 +56,7 @@ impl Error {
             Error::LengthMismatch { .. } => ErrorCode::LengthMismatch,
             Error::BadDescriptor { .. } => ErrorCode::Corrupt,
             Error::NameTaken { .. } => ErrorCode::AlreadyExists,
+            Error::InUse { .. } => ErrorCode::InUse,
             Error::Cancelled => ErrorCode::Cancelled,
         }
     }

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pmem::{Extent, forks};
+use pmem::{DirectMapping, Extent, Reservation, forks};
+
+use crate::direct::Draft;
+use crate::source::Source;
 
 /// All views that were given out and live.
 pub(crate) struct Holders {
@@ -26,6 +29,28 @@ pub(crate) struct State {
     extents: BTreeMap<u64, BTreeMap<Holder, Held>>,
     /// Private mappings by their first address.
     privates: BTreeMap<usize, Private>,
+    /// Views to which stores go straight into the pool, by their first address.
+    directs: BTreeMap<usize, Direct>,
+}
+
+/// A view to which stores go straight.
+pub(crate) struct Direct {
+    pub(crate) extent: Extent,
+    pub(crate) len_bytes: u64,
+    pub(crate) straight: Straight,
+    /// None where stores go through the pool's own.
+    pub(crate) mapping: Option<Arc<DirectMapping>>,
+    /// Of an object that is changed in place.
+    pub(crate) holder: Option<Holder>,
+    pub(crate) hold: Hold,
+}
+
+/// What stores go to.
+pub(crate) enum Straight {
+    /// Space that no object has, but for a commit that has it just now.
+    Draft(Option<Reservation>),
+    /// An object's bytes.
+    InPlace,
 }
 
 /// A view, by its number.
@@ -114,20 +139,119 @@ impl Holders {
         });
     }
 
-    /// Has a private mapping hold another region of its extent in place of the one that it holds.
+    /// Has a mapping hold another region of its extent in place of the one that it holds.
     pub(crate) fn exchange(&self, old: Holder, new: Holder, region: Box<dyn Any + Send + Sync>) {
         let hold = {
             let mut state = self.lock();
-            let private = state.privates.values_mut().find(|private| private.holder == old);
-            private.map(|private| {
-                private.holder = new;
-                private.hold.clone()
+            let State { privates, directs, .. } = &mut *state;
+            let privates = privates.values_mut().map(|private| (&mut private.holder, &private.hold));
+            let in_place = directs.values_mut().filter_map(|direct| Some((direct.holder.as_mut()?, &direct.hold)));
+            privates.chain(in_place).find(|(holder, _)| **holder == old).map(|(holder, hold)| {
+                *holder = new;
+                hold.clone()
             })
         };
         // What is let go of takes the lock itself.
         if let Some(hold) = hold {
-            drop(std::mem::replace(&mut *hold.lock().unwrap_or_else(PoisonError::into_inner), region));
+            replace(&hold, region);
         }
+    }
+
+    /// Notes a view to which stores go straight.
+    pub(crate) fn add_direct(&self, address: usize, direct: Direct) {
+        self.lock().directs.insert(address, direct);
+    }
+
+    /// Whether stores to a view go straight; never in a forked child.
+    pub(crate) fn has_direct(&self, address: usize) -> bool {
+        let is_straight = |direct: &Direct| !matches!(direct.straight, Straight::Draft(None));
+        std::process::id() == self.process_id && self.lock().directs.get(&address).is_some_and(is_straight)
+    }
+
+    /// Forgets a view, whose mapping is still there.
+    pub(crate) fn remove_direct(&self, address: usize) {
+        let mut removed = None;
+        self.change(|state| {
+            state.privates.remove(&address);
+            removed = state.directs.remove(&address);
+        });
+        // What it holds may take the lock.
+        drop(removed);
+    }
+
+    /// The space of the draft whose bytes these are, all of them, unless a commit has it.
+    pub(crate) fn take_draft(self: &Arc<Self>, source: &Source<'_>) -> Option<Draft> {
+        let mut state = self.lock();
+        let direct = state.directs.get_mut(&source.address());
+        let direct = direct.filter(|direct| direct.len_bytes == source.len_bytes())?;
+        Draft::new(source.address(), self, direct)
+    }
+
+    pub(crate) fn give_back(&self, address: usize, space: Reservation) {
+        let mut state = self.lock();
+        match state.directs.get_mut(&address) {
+            Some(Direct { straight: Straight::Draft(slot), .. }) => *slot = Some(space),
+            // It is detached, or gone.
+            _ => {
+                drop(state);
+                drop(space);
+            }
+        }
+    }
+
+    /// The extent of the object that a view changes in place whose bytes these are, all of them.
+    pub(crate) fn in_place_at(&self, source: &Source<'_>) -> Option<(Extent, Holder)> {
+        let state = self.lock();
+        let direct = state.directs.get(&source.address());
+        direct.filter(|direct| direct.len_bytes == source.len_bytes()).and_then(|d| Some((d.extent, d.holder?)))
+    }
+
+    /// Whether a view changes an object in place that has this extent.
+    pub(crate) fn is_changed_in_place(&self, extent: Extent) -> bool {
+        self.lock().directs.values().any(|direct| direct.holder.is_some() && direct.extent == extent)
+    }
+
+    /// Has the detached view of a draft be a private view of an object that holds a region of it.
+    pub(crate) fn adopt(&self, address: usize, holder: Holder, region: Box<dyn Any + Send + Sync>) {
+        let hold = {
+            let mut state = self.lock();
+            let Some(direct) = state.directs.remove(&address) else { return };
+            let Direct { extent, len_bytes, hold, mapping, .. } = direct;
+            if mapping.is_some() {
+                let private = Private { extent, len_bytes, holder, hold: hold.clone(), copied: Arc::default() };
+                state.privates.insert(address, private);
+            }
+            hold
+        };
+        replace(&hold, region);
+    }
+
+    /// Copies what a view shows to memory, so that it needs nothing of the pool.
+    pub(crate) fn copy_out(&self, address: usize) {
+        let removed = self.lock().directs.remove(&address);
+        if let Some(mapping) = removed.and_then(|direct| direct.mapping) {
+            // Without memory the view stays private, over space that may become another object's.
+            let _ = mapping.copy_out();
+        }
+    }
+
+    /// Detaches all views, and forgets those with which that succeeds. The first error, when all have been tried.
+    pub(crate) fn take_directs(&self, detach: impl Fn(&Direct) -> pmem::Result<()>) -> pmem::Result<()> {
+        let (mut result, mut detached) = (Ok(()), Vec::new());
+        self.change(|state| {
+            for (address, direct) in std::mem::take(&mut state.directs) {
+                match detach(&direct) {
+                    Ok(()) => detached.push(direct),
+                    Err(error) => {
+                        state.directs.insert(address, direct);
+                        result = Err(error);
+                    }
+                }
+            }
+        });
+        // What they hold takes the lock itself.
+        drop(detached);
+        result
     }
 }
 
@@ -151,6 +275,11 @@ impl State {
             .filter(|(_, held)| held.born < generation)
             .all(|(holder, held)| but.contains(holder) && held.forks == forks())
     }
+}
+
+/// Lets go of what was held before.
+fn replace(hold: &Hold, region: Box<dyn Any + Send + Sync>) {
+    drop(std::mem::replace(&mut *hold.lock().unwrap_or_else(PoisonError::into_inner), region));
 }
 
 fn start(extent: &Extent) -> u64 {

@@ -26,6 +26,7 @@
 //! ```
 
 mod descriptor;
+mod direct;
 mod dtype;
 mod error;
 mod format;
@@ -42,6 +43,7 @@ mod value;
 mod view;
 
 pub use descriptor::{Checksum, Descriptor, Flags, ObjectKind, Order};
+pub use direct::DirectView;
 pub use dtype::{ByteOrder, DType, Field, FloatFormat, TimeStep, TimeUnit, TypeClass, payload_bytes};
 pub use error::{Error, Result};
 pub use source::{Element, Object, Source};

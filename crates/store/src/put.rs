@@ -9,6 +9,7 @@ use pmem::{
 };
 
 use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
+use crate::direct::Draft;
 use crate::error::{Error, Result};
 use crate::format;
 use crate::holders::Holder;
@@ -28,7 +29,7 @@ const BUFFER_ALIGN: u64 = 64;
 /// An object with the space that it will take.
 ///
 /// Its extents are: those it keeps; the one that small buffers share, with a head that lies in an extent before them; one
-/// for each large buffer; and a redo extent.
+/// for each large buffer and for each draft; and a redo extent.
 pub(crate) struct Put<'a, M: Media> {
     name: String,
     descriptor: Descriptor,
@@ -37,7 +38,7 @@ pub(crate) struct Put<'a, M: Media> {
     /// Where each of its buffers goes.
     places: Vec<Place>,
     kept: Vec<Extent>,
-    spaces: Vec<Reservation>,
+    spaces: Vec<Space>,
     /// The number of the new extent in which a head lies.
     head_in: usize,
     /// Whole buffers, and where they go.
@@ -51,8 +52,40 @@ pub(crate) struct Put<'a, M: Media> {
     scan: Option<PageScan>,
     /// When the object was committed of which this keeps extents, or which it changes.
     base: Option<u64>,
+    /// Whether what it keeps is being changed in place.
+    is_in_place: bool,
     /// The old object, which is read from.
     _old: Option<ObjectView<M>>,
+}
+
+/// Space for bytes that are not in the catalogue yet.
+enum Space {
+    New(Reservation),
+    /// Has its bytes already.
+    Draft(Draft),
+}
+
+impl Space {
+    fn extent(&self) -> Extent {
+        match self {
+            Space::New(reservation) => reservation.extent(),
+            Space::Draft(draft) => draft.extent(),
+        }
+    }
+
+    fn into_reservation(self) -> Reservation {
+        match self {
+            Space::New(reservation) => reservation,
+            Space::Draft(draft) => draft.into_space(),
+        }
+    }
+}
+
+/// An extent that an object needs besides those that it keeps.
+enum Wanted {
+    Bytes(u64),
+    /// That of the draft which is this source.
+    Draft(usize),
 }
 
 /// New bytes for some of an object.
@@ -87,24 +120,27 @@ impl<'a, M: Media> Put<'a, M> {
     }
 
     fn with(store: &Store<M>, name: String, object: Object<'a>, found: Found) -> Result<Self> {
-        let Found { known, scan, base } = found;
+        let Found { known, scan, base, is_in_place } = found;
         let sources = object.sources();
+        let mut drafts: Vec<Option<Draft>> = sources.iter().map(|source| store.holders.take_draft(source)).collect();
         let tree = object.tree().map(format::encode_tree);
         let head_bytes = head_in_extent(tree.as_deref(), sources.len());
         let kept: Vec<Extent> = known.iter().flatten().map(|known| known.extent).collect();
-        let (places, new_bytes) = lay_out(sources, &known, head_bytes);
+        let (places, wanted) = lay_out(sources, &known, &drafts, head_bytes);
         let mut changes = Vec::new();
         for ((source, place), known) in sources.iter().zip(&places).zip(&known) {
             let changed = known.iter().flat_map(|known| &known.changed);
             changes.extend(changed.map(|range| (source.part(range.clone()), range_of(place, range.clone()))));
         }
         let holders = known.iter().flatten().map(|known| (known.extent, known.holder)).collect();
-        let spaces =
-            reserve(store, tree.is_none().then_some(object.descriptor()), kept.len(), new_bytes, &mut changes)?;
+        let plain = tree.is_none().then_some(object.descriptor());
+        let is_draft: Vec<bool> = drafts.iter().map(Option::is_some).collect();
+        let spaces = reserve(store, plain, kept.len(), wanted, &mut drafts, &mut changes)?;
         let is_new = |place: &Place| place.len_bytes > 0 && place.extent as usize >= kept.len();
         let to = |place: &Place| spaces[place.extent as usize - kept.len()].extent().offset.plus(place.offset_bytes);
-        let whole = sources.iter().zip(&places).filter(|(_, place)| is_new(place));
-        let whole = whole.map(|(source, place)| (*source, to(place))).collect();
+        let whole =
+            sources.iter().zip(&places).zip(is_draft).filter(|((_, place), is_draft)| is_new(place) && !is_draft);
+        let whole = whole.map(|((source, place), _)| (*source, to(place))).collect();
         let descriptor = object.into_descriptor();
         let over = Vec::new();
         let (head_in, _old) = (0, None);
@@ -122,6 +158,7 @@ impl<'a, M: Media> Put<'a, M> {
             holders,
             scan,
             base,
+            is_in_place,
             _old,
         })
     }
@@ -130,7 +167,8 @@ impl<'a, M: Media> Put<'a, M> {
     pub(crate) fn changed(store: &Store<M>, name: String, changes: &[Change<'a>]) -> Result<Self> {
         // What cannot go home is copied with the rest.
         let _ = store.settle(&name);
-        let old = store.get(&name)?;
+        let old = store.look(&name)?;
+        store.check_not_in_place(&old)?;
         let descriptor = old.descriptor().clone();
         let (mut places, tree) = match old.descriptor().kind() {
             ObjectKind::Value => {
@@ -149,7 +187,6 @@ impl<'a, M: Media> Put<'a, M> {
         let is_kept = is_little(&changes, descriptor.payload_bytes())
             && extents.len() + 2 <= MAX_EXTENTS
             && old.redo().is_none()
-            && !descriptor.flags().contains(Flags::IN_PLACE)
             && store.is_seen_by_nobody(&extents, &[old.holder()])?;
         let plain = tree.is_none().then_some(&descriptor);
         let mut put = Put {
@@ -164,17 +201,19 @@ impl<'a, M: Media> Put<'a, M> {
             holders: Vec::new(),
             scan: None,
             base: Some(old.born()),
+            is_in_place: false,
             _old: None,
             places,
             tree: None,
         };
         if is_kept {
-            put.spaces = reserve(store, plain, extents.len(), head.into_iter().collect(), &mut changes)?;
+            let wanted = head.into_iter().map(Wanted::Bytes).collect();
+            put.spaces = reserve(store, plain, extents.len(), wanted, &mut [], &mut changes)?;
             (put.kept, put.changes) = (extents, changes);
         } else {
             old.guard()?;
-            let new_bytes = extents.iter().map(|extent| extent.len_bytes).chain(head).collect();
-            put.spaces = reserve(store, plain, 0, new_bytes, &mut [])?;
+            let wanted = extents.iter().map(|extent| extent.len_bytes).chain(head).map(Wanted::Bytes).collect();
+            put.spaces = reserve(store, plain, 0, wanted, &mut [], &mut [])?;
             put.head_in = extents.len();
             let to = |number: usize| put.spaces[number].extent().offset;
             put.whole = used.iter().enumerate().map(|(new, number)| (old.source(*number), to(new))).collect();
@@ -200,7 +239,12 @@ impl<'a, M: Media> Put<'a, M> {
 
     /// How it is written.
     pub(crate) fn written(&self) -> Written {
-        let way = if self.kept.is_empty() { Way::Whole } else { Way::Changed(self.scan) };
+        let is_there = self.is_in_place || !self.spaces.is_empty() && self.drafts().count() == self.spaces.len();
+        let way = match self.kept.is_empty() {
+            _ if is_there => Way::InPlace,
+            true => Way::Whole,
+            false => Way::Changed(self.scan),
+        };
         Written { name: self.name.clone(), way, copied_bytes: self.copied_bytes() }
     }
 
@@ -226,7 +270,36 @@ impl<'a, M: Media> Put<'a, M> {
 
     /// The extents that are written to.
     pub(crate) fn spaces(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.spaces.iter().map(Reservation::extent)
+        self.spaces.iter().map(Space::extent)
+    }
+
+    fn drafts(&self) -> impl Iterator<Item = &Draft> {
+        self.spaces.iter().filter_map(|space| match space {
+            Space::Draft(draft) => Some(draft),
+            Space::New(_) => None,
+        })
+    }
+
+    /// The views of its drafts, by their addresses, and their extents.
+    pub(crate) fn views_of_drafts(&self) -> Vec<(usize, Extent)> {
+        self.drafts().map(|draft| (draft.address(), draft.extent())).collect()
+    }
+
+    /// Starts the write-back of what lies there already. Drafts are detached: what is stored to them later is none of the
+    /// object's.
+    pub(crate) fn flush_what_is_there(&mut self, set: &PoolSet<M>, pending: &mut Pending) -> Result<()> {
+        for space in &mut self.spaces {
+            if let Space::Draft(draft) = space {
+                draft.detach()?;
+                let extent = draft.extent();
+                set.flush(pending, extent.offset, extent.len_bytes);
+            }
+        }
+        for extent in self.kept.iter().filter(|_| self.is_in_place) {
+            set.guard(extent.offset, extent.len_bytes, Touch::Load)?;
+            set.flush(pending, extent.offset, extent.len_bytes);
+        }
+        Ok(())
     }
 
     /// What is copied, and where to.
@@ -258,6 +331,8 @@ impl<'a, M: Media> Put<'a, M> {
         let redo = Redo { ranges: self.changes.iter().map(|(_, range)| *range).collect() };
         for number in 0..self.places.len() {
             self.places[number].crc = match checksums {
+                // It would be wrong at the next store.
+                _ if self.is_in_place => None,
                 Checksums::Off => None,
                 Checksums::Crc32c => Some(self.stored_sum(set, &redo, &self.places[number])),
             };
@@ -278,12 +353,16 @@ impl<'a, M: Media> Put<'a, M> {
                 format::encode(&self.descriptor)
             }
         };
-        let mut flags = self.descriptor.flags().without(Flags::REDO);
+        let mut flags = Flags::default();
+        if self.is_in_place {
+            flags = flags.with(Flags::IN_PLACE);
+        }
         if !redo.ranges.is_empty() {
             flags = flags.with(Flags::REDO);
         }
-        let kind = self.descriptor.kind() as u32;
-        (self.name, RegionSpec { kind, flags: flags.0, meta, keep: self.kept, add: self.spaces })
+        let (kind, add) =
+            (self.descriptor.kind() as u32, self.spaces.into_iter().map(Space::into_reservation).collect());
+        (self.name, RegionSpec { kind, flags: flags.0, meta, keep: self.kept, add })
     }
 
     /// The checksum of what arrived, which is what a reader will see even if the source changed meanwhile.
@@ -373,23 +452,32 @@ fn range_of(place: &Place, range: Range<u64>) -> RedoRange {
     RedoRange { extent: place.extent, offset_bytes, len_bytes, at_bytes: 0 }
 }
 
-/// Reserves new extents, and a redo extent when something changed; a plain object's description is given.
+/// Reserves new extents, and a redo extent when something changed; a plain object's description is given. Drafts are taken
+/// when nothing can fail any more.
 fn reserve<M: Media>(
     store: &Store<M>,
     plain: Option<&Descriptor>,
     kept: usize,
-    mut new_bytes: Vec<u64>,
+    mut wanted: Vec<Wanted>,
+    drafts: &mut [Option<Draft>],
     changes: &mut [(Source<'_>, RedoRange)],
-) -> Result<Vec<Reservation>> {
+) -> Result<Vec<Space>> {
     if !changes.is_empty() {
         let mut ranges: Vec<RedoRange> = changes.iter().map(|(_, range)| *range).collect();
-        new_bytes.push(Redo::lay_out(&mut ranges));
+        wanted.push(Wanted::Bytes(Redo::lay_out(&mut ranges)));
         changes.iter_mut().zip(ranges).for_each(|((_, range), laid_out)| *range = laid_out);
     }
     let description_bytes = plain.map_or(0, |descriptor| format::encode(descriptor).len());
     refuse_more("the description of an object", description_bytes, MAX_META_BYTES)?;
-    refuse_more("the large parts of an object", kept + new_bytes.len(), MAX_EXTENTS)?;
-    Ok(new_bytes.into_iter().map(|len_bytes| store.pool().reserve(len_bytes)).collect::<Result<_, _>>()?)
+    refuse_more("the large parts of an object", kept + wanted.len(), MAX_EXTENTS)?;
+    let mut spaces = Vec::new();
+    for wanted in wanted {
+        spaces.push(match wanted {
+            Wanted::Bytes(len_bytes) => Space::New(store.pool().reserve(len_bytes)?),
+            Wanted::Draft(number) => Space::Draft(drafts[number].take().expect("each draft is one source")),
+        });
+    }
+    Ok(spaces)
 }
 
 fn refuse_more(what: &'static str, got: usize, limit: usize) -> Result<()> {
@@ -401,17 +489,22 @@ fn refuse_more(what: &'static str, got: usize, limit: usize) -> Result<()> {
 
 /// Deals buffers to extents: the places, and the lengths of the new extents. What is small, and a head that lies in an
 /// extent, shares the first.
-fn lay_out(sources: &[Source<'_>], known: &[Option<Known>], head_bytes: u64) -> (Vec<Place>, Vec<u64>) {
+fn lay_out(
+    sources: &[Source<'_>],
+    known: &[Option<Known>],
+    drafts: &[Option<Draft>],
+    head_bytes: u64,
+) -> (Vec<Place>, Vec<Wanted>) {
     let kept = known.iter().flatten().count() as u32;
     let is_small = |len_bytes: u64| len_bytes < OWN_EXTENT_FROM_BYTES;
     let mut shared_bytes = head_bytes;
-    let is_shared = |(source, known): (&Source<'_>, &Option<Known>)| {
-        known.is_none() && source.len_bytes() > 0 && is_small(source.len_bytes())
+    let is_shared = |((source, known), draft): ((&Source<'_>, &Option<Known>), &Option<Draft>)| {
+        known.is_none() && draft.is_none() && source.len_bytes() > 0 && is_small(source.len_bytes())
     };
-    let shares = head_bytes > 0 || sources.iter().zip(known).any(is_shared);
-    let mut extents = if shares { vec![0] } else { Vec::new() };
+    let shares = head_bytes > 0 || sources.iter().zip(known).zip(drafts).any(is_shared);
+    let mut wanted = if shares { vec![Wanted::Bytes(0)] } else { Vec::new() };
     let mut next_kept = 0;
-    let places = sources.iter().zip(known).map(|(source, known)| {
+    let places = sources.iter().zip(known).enumerate().map(|(number, (source, known))| {
         let len_bytes = source.len_bytes();
         let (extent, offset_bytes) = match len_bytes {
             _ if known.is_some() => {
@@ -419,23 +512,27 @@ fn lay_out(sources: &[Source<'_>], known: &[Option<Known>], head_bytes: u64) -> 
                 (next_kept - 1, 0)
             }
             0 => (0, 0),
+            _ if drafts[number].is_some() => {
+                wanted.push(Wanted::Draft(number));
+                (kept + wanted.len() as u32 - 1, 0)
+            }
             _ if is_small(len_bytes) => {
                 let at = shared_bytes.next_multiple_of(BUFFER_ALIGN);
                 shared_bytes = at + len_bytes;
                 (kept, at)
             }
             _ => {
-                extents.push(len_bytes);
-                (kept + extents.len() as u32 - 1, 0)
+                wanted.push(Wanted::Bytes(len_bytes));
+                (kept + wanted.len() as u32 - 1, 0)
             }
         };
         Place { extent, crc: None, offset_bytes, len_bytes }
     });
     let places = places.collect();
     if shares {
-        extents[0] = shared_bytes;
+        wanted[0] = Wanted::Bytes(shared_bytes);
     }
-    (places, extents)
+    (places, wanted)
 }
 
 /// What is in the pool already of an object that is to be written.
@@ -446,11 +543,25 @@ struct Found {
     scan: Option<PageScan>,
     /// When the object that has it was committed.
     base: Option<u64>,
+    /// Whether that is the object which the source changes in place.
+    is_in_place: bool,
 }
 
 impl Found {
     fn nothing(object: &Object<'_>) -> Found {
-        Found { known: object.sources().iter().map(|_| None).collect(), scan: None, base: None }
+        let known = object.sources().iter().map(|_| None).collect();
+        Found { known, scan: None, base: None, is_in_place: false }
+    }
+
+    /// The object of this name, if its one source is the view that changes it in place.
+    fn in_place<M: Media>(store: &Store<M>, name: &str, object: &Object<'_>) -> Option<Found> {
+        let [source] = object.sources() else { return None };
+        let (extent, holder) = store.holders.in_place_at(source)?;
+        let region = store.pool().region(name).ok()?;
+        let info = region.info();
+        let is_it = object.descriptor().kind() == ObjectKind::Array && info.extents == [extent];
+        let known = vec![Some(Known { extent, holder, changed: Vec::new() })];
+        is_it.then_some(Found { known, scan: None, base: Some(info.born), is_in_place: true })
     }
 
     /// Which sources are private views of extents that the object of this name has now, and what was changed in them.
@@ -458,7 +569,10 @@ impl Found {
         let sources = object.sources();
         let privates: Vec<_> = sources.iter().map(|source| store.private_view_of(source)).collect();
         let mut found = Found::nothing(object);
-        if privates.iter().all(Option::is_none) || object.descriptor().flags().contains(Flags::IN_PLACE) {
+        if let Some(in_place) = Found::in_place(store, name, object) {
+            return Ok(in_place);
+        }
+        if privates.iter().all(Option::is_none) {
             return Ok(found);
         }
         // Where bytes still wait afterwards, all of it is written.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::descriptor::{Descriptor, Flags, ObjectKind, Order};
+use crate::descriptor::{Descriptor, ObjectKind, Order};
 use crate::dtype::{ByteOrder, DType, FloatFormat, TypeClass};
 use crate::error::{Error, Result};
 use crate::value::Node;
@@ -185,12 +185,6 @@ impl<'a> Object<'a> {
             return Err(Error::LengthMismatch { got_bytes, expected_bytes });
         }
         Ok(Object { descriptor, tree: None, sources: vec![source] })
-    }
-
-    /// Marks it as made to be written in place.
-    pub fn in_place(mut self) -> Object<'a> {
-        self.descriptor.flags = self.descriptor.flags.with(Flags::IN_PLACE);
-        self
     }
 
     /// What it is.

@@ -12,6 +12,7 @@ use pmem::{
 };
 
 use crate::descriptor::{Descriptor, Flags};
+use crate::direct::Detaching;
 use crate::error::{Error, Result};
 use crate::holders::{Holder, Holders, Private, State};
 use crate::populated::Populated;
@@ -31,15 +32,17 @@ const ATTEMPTS: usize = 3;
 /// 1. A name leads to the object of the last commit that gave it one; commits are atomic over all their names.
 /// 2. A committed extent is never written to again, until no view and no reader needs it; but for what the module
 ///    `redo` copies home.
-/// 3. `waiting` has every object of the catalogue that has a redo extent, in a writer.
+/// 3. `waiting` has every object of the catalogue that has a redo extent or is marked as in place, in a writer.
 pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.
     background: Mutex<Background>,
     pub(crate) populated: Populated,
     /// Held from a look at the names that a commit depends on until the commit.
     names: Mutex<()>,
+    /// Before the pool, so that nobody stores to it when its lock falls.
+    detaching: Detaching,
     pub(crate) holders: Arc<Holders>,
-    /// Objects of which bytes wait to be copied home, and who may see that.
+    /// Objects of which bytes wait to be copied home, and who may see that; and those that are marked as in place.
     waiting: Mutex<BTreeMap<String, Vec<(Extent, Holder)>>>,
     pool: Pool<M>,
 }
@@ -124,6 +127,10 @@ impl<M: Media> Store<M> {
     pub fn open(media: M, path: &Path, mode: OpenMode) -> Result<Store<M>> {
         let store = Store::over(Pool::open(media, path, Some(LAYOUT), mode)?);
         if mode == OpenMode::Writer {
+            let is_in_place = |info: &RegionInfo| info.flags & Flags::IN_PLACE.0 != 0;
+            for region in store.pool.regions_where(is_in_place)? {
+                store.interrupt(region.name())?;
+            }
             let has_redo = |info: &RegionInfo| info.flags & Flags::REDO.0 != 0;
             for region in store.pool.regions_where(has_redo)? {
                 store.wait(region.name(), Vec::new());
@@ -137,11 +144,13 @@ impl<M: Media> Store<M> {
     fn over(pool: Pool<M>) -> Store<M> {
         let process_id = std::process::id();
         let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
+        let holders = Arc::new(Holders::new());
         Store {
             background: Mutex::new(background),
             populated: Populated::default(),
             names: Mutex::default(),
-            holders: Arc::new(Holders::new()),
+            detaching: Detaching(holders.clone()),
+            holders,
             waiting: Mutex::default(),
             pool,
         }
@@ -206,8 +215,30 @@ impl<M: Media> Store<M> {
     /// takes as long for a large object as for a small one ([`ObjectView::guard`] touches them).
     ///
     /// # Errors
-    /// `NoSuchName`, `UsedAfterFork`, `Truncated`; `UnknownType`, `BadDescriptor`.
+    /// `NoSuchName`, `UsedAfterFork`, `Truncated`; `UnknownType`, `BadDescriptor`; `InUse` while it is changed in place.
     pub fn get(&self, name: &str) -> Result<ObjectView<M>> {
+        Ok(self.given(|| Ok(vec![self.look(name)?]))?.remove(0))
+    }
+
+    /// What `look` finds, when nobody changes any of it in place.
+    fn given(&self, look: impl Fn() -> Result<Vec<ObjectView<M>>>) -> Result<Vec<ObjectView<M>>> {
+        let mut views = look()?;
+        let is_marked = |view: &&ObjectView<M>| view.descriptor().flags().contains(Flags::IN_PLACE);
+        let marked: Vec<String> = views.iter().filter(is_marked).map(|view| view.name().to_owned()).collect();
+        if !marked.is_empty() && self.pool.mode() == OpenMode::Writer {
+            // The marks of what nobody changes any more go.
+            drop(views);
+            let names = self.names_stay()?;
+            marked.iter().try_for_each(|name| self.settle(name))?;
+            drop(names);
+            views = look()?;
+        }
+        views.iter().try_for_each(|view| self.check_not_in_place(view))?;
+        Ok(views)
+    }
+
+    /// As [`Store::get`], also while it is changed in place.
+    pub(crate) fn look(&self, name: &str) -> Result<ObjectView<M>> {
         self.check_process()?;
         self.pool.set().check_lengths()?;
         let region = {
@@ -228,8 +259,7 @@ impl<M: Media> Store<M> {
     pub fn get_all(&self, names: &[&str]) -> Result<Vec<ObjectView<M>>> {
         self.check_process()?;
         self.pool.set().check_lengths()?;
-        let regions = self.hold_all(names)?;
-        regions.into_iter().map(ObjectView::new).collect()
+        self.given(|| self.hold_all(names)?.into_iter().map(ObjectView::new).collect())
     }
 
     fn hold_all(&self, names: &[&str]) -> Result<Vec<HeldRegion<M>>> {
@@ -255,6 +285,10 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_every(&self) -> Result<Vec<ObjectView<M>>> {
+        self.given(|| self.look_at_every())
+    }
+
+    fn look_at_every(&self) -> Result<Vec<ObjectView<M>>> {
         self.check_process()?;
         self.pool.set().check_lengths()?;
         let regions: Vec<_> = {
@@ -356,6 +390,10 @@ impl<M: Media> Store<M> {
         self.waiting().insert(name.to_owned(), holders);
     }
 
+    pub(crate) fn stop_waiting(&self, name: &str) {
+        self.waiting().remove(name);
+    }
+
     /// Copies home what can go; the first failure of one of the objects is inside.
     fn settle_all(&self) -> Result<Result<()>> {
         let _names = self.names_stay()?;
@@ -363,19 +401,20 @@ impl<M: Media> Store<M> {
         Ok(waiting.iter().map(|name| self.settle(name)).fold(Ok(()), Result::and))
     }
 
-    /// Copies home what waits in the redo extent of an object, if it has one and nobody sees the object as it was. The
-    /// caller holds the names.
+    /// Copies home what waits in the redo extent of an object, if it has one and nobody sees the object as it was; and takes
+    /// the mark away from one that nobody changes in place any more. The caller holds the names.
     ///
     /// # Errors
     /// Those of a commit; the object is as it was.
     pub(crate) fn settle(&self, name: &str) -> Result<()> {
         let Some(holders) = self.waiting().get(name).cloned() else { return Ok(()) };
-        let view = match self.get(name) {
+        let view = match self.look(name) {
             Ok(view) if view.redo().is_some() => view,
+            Ok(view) if view.descriptor().flags().contains(Flags::IN_PLACE) => return self.leave_in_place(name, view),
             Err(Error::Pool(error)) if error.code() != ErrorCode::NoSuchName => return Err(error.into()),
             // It is gone, or replaced, or cannot be read.
             _ => {
-                self.waiting().remove(name);
+                self.stop_waiting(name);
                 return Ok(());
             }
         };
@@ -405,7 +444,7 @@ impl<M: Media> Store<M> {
         // Its pin would keep the redo extent.
         drop(view);
         self.pool.commit(batch)?;
-        self.waiting().remove(name);
+        self.stop_waiting(name);
         self.take_over(name, &holders)
     }
 
@@ -415,13 +454,13 @@ impl<M: Media> Store<M> {
         if holders.is_empty() {
             return Ok(());
         }
-        let view = self.get(name)?;
+        let view = self.look(name)?;
         holders.iter().for_each(|(extent, holder)| view.take_over(*extent, *holder));
         Ok(())
     }
 
     /// Whether nobody sees these extents as they were before a generation, but for these holders.
-    fn is_unseen_before(&self, generation: u64, extents: &[Extent], but: &[Holder]) -> Result<bool> {
+    pub(crate) fn is_unseen_before(&self, generation: u64, extents: &[Extent], but: &[Holder]) -> Result<bool> {
         let is_free = {
             let state = self.holders.lock();
             extents.iter().all(|extent| state.is_free(*extent, generation, but))
@@ -462,7 +501,7 @@ impl<M: Media> Store<M> {
     /// `ChecksumMismatch` for the first that differs; as [`ObjectView::guard`].
     pub fn verify(&self) -> Result<Verified> {
         let mut found = Verified::default();
-        for view in self.get_every()? {
+        for view in self.look_at_every()? {
             match view.verify()? {
                 true => found.matching += 1,
                 false => found.without_checksum += 1,
@@ -551,11 +590,12 @@ impl<M: Media> Store<M> {
     /// As [`Pool::close`].
     pub fn close(self) -> Result<()> {
         if self.pool.mode() == OpenMode::Writer && self.check_process().is_ok() {
+            self.detaching.detach_all()?;
             // What cannot go home waits for the next writer.
             let _ = self.settle_all()?;
         }
-        let Store { background, pool, .. } = self;
-        drop(background);
+        let Store { background, detaching, pool, .. } = self;
+        drop((background, detaching));
         Ok(pool.close()?)
     }
 

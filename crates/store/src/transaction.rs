@@ -2,7 +2,7 @@
 //!
 //! # A commit
 //! ```text
-//! reserve all -> guard, copy with several threads -> fence (and msync, in page mode) -> checksums
+//! reserve all -> guard, copy with several threads, flush what is there already -> fence (and msync, in page mode) -> checksums
 //!             -> heads that lie in extents, fence -> one redo batch -> changed bytes are copied home
 //! ```
 //! Until the redo batch is durable nothing is visible; what was reserved goes back when a step fails. The last step is
@@ -87,6 +87,8 @@ pub struct Written {
 pub enum Way {
     /// All of them.
     Whole,
+    /// None: they lay in the pool already, as a draft or because the object is changed in place.
+    InPlace,
     /// Those that were changed, and buffers that are new. How the kernel was asked for changed pages, where it was.
     Changed(Option<PageScan>),
 }
@@ -185,12 +187,13 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             // Whoever is told of progress may use the store, and others need not wait for a copy.
             names = None;
         }
-        copy(store, &puts, options)?;
+        copy(store, &mut puts, options)?;
         if options.checksums == Checksums::Crc32c {
             puts.iter().try_for_each(|put| put.guard_kept(pool.set()))?;
         }
         let written = puts.iter().map(Put::written).collect();
-        let again: Vec<_> = puts.iter().map(|put| (put.name().to_owned(), put.kept_under())).collect();
+        let again: Vec<_> =
+            puts.iter().map(|put| (put.name().to_owned(), put.kept_under(), put.views_of_drafts())).collect();
         let kept: Vec<_> = puts.iter().filter_map(|put| Some((put.name().to_owned(), put.kept_of()?))).collect();
         let has_heads = puts.iter().any(Put::has_heads);
         let mut heads = Pending::new();
@@ -210,7 +213,8 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             batch.put(&name, spec);
         }
         let generation = pool.commit(batch)?.generation;
-        for (name, (waits, holders)) in again {
+        for (name, (waits, holders), drafts) in again {
+            store.adopt(&name, &drafts);
             // The commit is durable, whatever becomes of this: what is not copied home now is copied later.
             if waits {
                 store.wait(&name, holders);
@@ -235,7 +239,7 @@ enum Held {
 }
 
 /// Copies all payloads and makes them durable.
-fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_, M>], options: &PersistOptions<'_>) -> Result<()> {
+fn copy<M: Media>(store: &Store<M>, puts: &mut [Put<'_, M>], options: &PersistOptions<'_>) -> Result<()> {
     let set = store.pool().set();
     let total_bytes = puts.iter().map(Put::copied_bytes).sum();
     store.note_prefaulted();
@@ -260,7 +264,7 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_, M>], options: &PersistOption
         done_bytes.set(before_bytes + source.len_bytes());
         if cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     };
-    for put in puts {
+    for put in puts.iter() {
         let mut spaces = put.spaces().peekable();
         // This thread's own call: the copying may be done by others before it gets a piece.
         if spaces.peek().is_some() && tell(done_bytes.get()).is_break() {
@@ -273,6 +277,7 @@ fn copy<M: Media>(store: &Store<M>, puts: &[Put<'_, M>], options: &PersistOption
             copy(&source, to, &mut pending)?;
         }
     }
+    puts.iter_mut().try_for_each(|put| put.flush_what_is_there(set, &mut pending))?;
     set.fence(&mut pending)?;
     // Non-temporal stores keep no order, so what lies over others waits for them.
     for (source, to) in puts.iter().flat_map(Put::copies_over) {

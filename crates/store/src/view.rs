@@ -60,6 +60,10 @@ impl<M: Media> HeldRegion<M> {
         Ok(extents.iter().try_for_each(|e| self.region.set().guard(e.offset, e.len_bytes, Touch::Load))?)
     }
 
+    pub(crate) fn holder(&self) -> Holder {
+        self.holder
+    }
+
     /// One extent of it, held for itself.
     pub(crate) fn one(&self, number: usize) -> Self {
         let (region, extents) = (self.region.clone(), number..number + 1);
@@ -140,6 +144,11 @@ impl<M: Media> ObjectView<M> {
 
     pub(crate) fn holder(&self) -> Holder {
         self.held.region.holder
+    }
+
+    /// An extent, held for itself.
+    pub(crate) fn one(&self, number: usize) -> HeldRegion<M> {
+        self.held.region.one(number)
     }
 
     /// The extents that are no redo extent.
