@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
 from ._arrays import Item, flatten, rebuild, size_of
+from ._memory import array_over
 from ._names import check_name
+from ._numpy import unkept
 from ._progress import Progress, told
 from ._remanent import NativePool
 from ._sizes import Size, parse_file_size, parse_size
-from .errors import BadName, Closed, Unsupported
+from .errors import BadName, Closed, UnknownType
 
 Path = str | os.PathLike[str]
+Shape = SupportsIndex | Iterable[SupportsIndex]
+Order = Literal["C", "F"]
 
 _PROGRESS_EVERY_S = 0.02
 
@@ -53,6 +59,10 @@ class ObjectInfo:
     order: str | None = None
     nbytes: int | None = None
     checksum: bool | None = None
+    in_place: bool | None = None
+    """Whether it is changed in place, or was when its writer ended, just now."""
+    interrupted: bool | None = None
+    """Whether a writer ended while it changed the object in place: old and new bytes may be mixed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Written:
 
     way: str
     """``'whole'``; or ``'changed pages, by PAGEMAP_SCAN'`` (``/proc/self/pagemap`` where the kernel has only that) for an
-    object that was restored, changed a little and persisted again under its name."""
+    object that was restored, changed a little and persisted again under its name; or ``'in place'`` for one whose bytes
+    lay in the pool already, made by `Pool.empty` or restored with mode ``'r+'``."""
     copied_bytes: int
 
 
@@ -88,6 +99,7 @@ class Pool(MutableMapping[str, Any]):
         self._native = native
         self._mode = mode
         self._pickle = pickle
+        self._made: dict[str, np.ndarray] = {}
         _pools.add(self)
 
     # Two pools are the same when they are one; comparing their arrays is not what == should do.
@@ -117,13 +129,15 @@ class Pool(MutableMapping[str, Any]):
         return self._native.closed
 
     def close(self) -> None:
-        """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are.
+        """Marks the pool clean and lets others write to it. Arrays that it gave out stay as they are, with memory of their
+        own where they had the pool's; what `empty` has made and nobody has persisted is gone from the pool.
 
         What other threads do with the pool is waited for, also when another one closes it. A function that reports
         progress cannot close the pool that its own thread persists into, and the handler of a signal not the one that
         its thread is closing: `RuntimeError`.
         """
         self._native.close()
+        self._made.clear()
 
     # The mapping.
 
@@ -190,6 +204,42 @@ class Pool(MutableMapping[str, Any]):
         items = [flatten(name, value, may_pickle) for name, value in {**(arrays or {}), **more}.items()]
         return self._commit(items, [], threads, checksum, progress)
 
+    def empty(self, name: str, shape: Shape, dtype: Any = float, order: Order = "C") -> np.ndarray:
+        """An array in the pool to begin with, of any content, as `numpy.empty` makes it.
+
+        Nobody sees it, and a crash leaves nothing of it, before it is persisted under the name, by `commit` or
+        ``pool.persist(name=array)``. That copies nothing: what the processor still has of it is flushed. From then on the
+        array is private to this process, as a restored one; what is written to it can be persisted again.
+
+        In the child of a fork it is private at once, with the bytes that it has or, as long as the child has not written to
+        them, those that its parent writes.
+        """
+        check_name(name)
+        array = self._memory_for(shape, np.dtype(dtype), order)
+        self._made[name] = array
+        return array
+
+    def commit(
+        self, *, threads: int | None = None, checksum: bool = False, progress: Progress | bool | None = None
+    ) -> Persisted:
+        """Persists what `empty` has made since, all in one atomic step."""
+        return self.persist(dict(self._made), threads=threads, checksum=checksum, progress=progress)
+
+    def _memory_for(self, shape: Shape, dtype: np.dtype[Any], order: Order) -> np.ndarray:
+        """An array over memory of the pool, of its own kind where the pool has no form for it or it has no bytes."""
+        if order not in ("C", "F"):
+            raise ValueError(f"order is 'C' or 'F', not {order!r}")
+        reason = "holds strings of any length" if dtype.kind == "T" else unkept(dtype)
+        if reason is not None:
+            raise UnknownType(f"an array that {reason} has no memory of its own")
+        lengths = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+        size = math.prod(lengths) * dtype.itemsize
+        if min(lengths, default=0) < 0:
+            raise ValueError(f"the shape {lengths} has a negative length")
+        if size == 0:
+            return np.ndarray(lengths, dtype, order=order)
+        return array_over(self._native.draft(size), dtype, lengths, order, "r+")
+
     def _commit(
         self,
         items: list[Item],
@@ -205,6 +255,8 @@ class Pool(MutableMapping[str, Any]):
             if tell is not None:
                 total_bytes = sum(size_of(item) for item in items)
                 tell(total_bytes, total_bytes)
+        for name, _, _ in written:
+            self._made.pop(name, None)
         return Persisted(generation, {name: Written(way, copied) for name, way, copied in written})
 
     def restore(
@@ -220,7 +272,10 @@ class Pool(MutableMapping[str, Any]):
 
         mode: NumPy's letters. ``'c'`` for arrays that may be written to, without any effect on the pool (a page is
         copied when it is first written to); ``'r'`` for read-only arrays. On device-DAX, which has no private mappings,
-        large arrays are read-only in either mode. ``'r+'``, writing in place, is `Unsupported`.
+        large arrays are read-only in either mode. ``'r+'`` for arrays whose bytes are changed where they lie: what is
+        written is durable when the array is persisted under its name, which copies nothing, and a crash before that leaves
+        old and new bytes mixed (`ObjectInfo.interrupted`). Such an object is `InUse` for everybody else until the array is
+        gone or the pool is closed, and cannot be had while anybody else has it; the pool must be open for writing.
         to: ``'pmem'`` leaves the bytes where they are; ``'dram'`` copies them to memory of the process, which is worth its
         time where the pool's device is slower.
         populate: touches every page, so that a lost one is an exception here. Without it restoring takes as long for a
@@ -235,6 +290,13 @@ class Pool(MutableMapping[str, Any]):
             raise TypeError("names is a list of names")
         names = None if names is None else [check_name(name) for name in names]
         may_unpickle = self._pickle if pickle is None else pickle
+        if mode == "r+":
+            if to == "dram":
+                raise ValueError("mode='r+' changes what lies in the pool, so it does not go with to='dram'")
+            return {
+                name: array_over(memory, dtype, shape, order, mode)
+                for name, _, dtype, shape, order, [memory] in self._native.in_place(names)
+            }
         form = "copied" if to == "dram" else "private" if mode == "c" else "shared"
         restored = {}
         for name, kind, dtype, shape, order, memories in self._native.restore(names, form):
@@ -318,12 +380,8 @@ class Pool(MutableMapping[str, Any]):
 
 
 def _check_view_mode(mode: str) -> None:
-    if mode == "r+":
-        raise Unsupported(
-            "objects cannot be written in place: restore with mode='c' and persist what has changed", "unsupported"
-        )
-    if mode not in ("c", "r"):
-        raise ValueError(f"mode is 'c' or 'r', not {mode!r}")
+    if mode not in ("c", "r", "r+"):
+        raise ValueError(f"mode is 'c', 'r' or 'r+', not {mode!r}")
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -356,6 +414,14 @@ class Transaction:
         item = flatten(name, value, self._pickle)
         self._removes.pop(name, None)
         self._puts[name] = item
+
+    def empty(self, name: str, shape: Shape, dtype: Any = float, order: Order = "C") -> np.ndarray:
+        """An array in the pool to begin with, as `Pool.empty`; it becomes visible when the transaction ends."""
+        self._check()
+        check_name(name)
+        array = self._pool._memory_for(shape, np.dtype(dtype), order)
+        self[name] = array
+        return array
 
     def __delitem__(self, name: str) -> None:
         self._check()
@@ -441,5 +507,7 @@ def restore(
     if isinstance(target, Pool):
         return target.restore(names, mode=mode, to=to, populate=populate, pickle=pickle)
     _check_view_mode(mode)
+    if mode == "r+":
+        raise ValueError("mode='r+' needs a pool that stays open: remanent.open(path).restore(names, mode='r+')")
     with open(target, "r") as pool:
         return pool.restore(names, mode=mode, to=to, populate=populate, pickle=pickle)

@@ -155,6 +155,10 @@ class Unsupported(Error, NotImplementedError, code="unsupported"):
     """This version, or this device, cannot do that."""
 
 
+class NotAnArray(Error, TypeError, code="not-an-array"):
+    """An object that is no array cannot be changed in place."""
+
+
 class InUse(Error, code="in-use"):
     """An object is changed in place, or was to be while somebody has a view of it."""
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use store::{Buffer, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
+use store::{Buffer, DirectView, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
 
 /// The bytes of one object, or of one buffer of it, exported as a buffer: where they lie and read-only, or private to this
 /// process and writable, or a copy.
@@ -26,6 +26,8 @@ enum Bytes {
     Object(ObjectView<Mapped>),
     Part(Arc<Value>, Buffer),
     Private(PrivateView),
+    /// Where it lies, to be written to.
+    Direct(DirectView),
     Copied(Vec<u8>),
 }
 
@@ -71,6 +73,11 @@ impl Memory {
         Ok(Memory::over(bytes, len_bytes, form, is_small))
     }
 
+    /// Memory of the pool itself.
+    pub(crate) fn direct(view: DirectView) -> Memory {
+        Memory { len_bytes: view.len_bytes(), bytes: Bytes::Direct(view), is_writable: true, is_small: false }
+    }
+
     fn over(bytes: Bytes, len_bytes: u64, form: Form, is_small: bool) -> Memory {
         let is_own = matches!(bytes, Bytes::Private(_) | Bytes::Copied(_));
         Memory { bytes, len_bytes: len_bytes as usize, is_writable: is_own && form != Form::Shared, is_small }
@@ -79,6 +86,7 @@ impl Memory {
     fn address(&self) -> *mut u8 {
         match &self.bytes {
             Bytes::Private(private) => private.address(),
+            Bytes::Direct(direct) => direct.address(),
             Bytes::Copied(copied) => copied.as_ptr().cast_mut(),
             Bytes::Object(view) => view.address().cast_mut(),
             Bytes::Part(value, buffer) => value.buffer(*buffer).0.cast_mut(),
@@ -101,10 +109,16 @@ impl Memory {
         self.len_bytes
     }
 
-    /// Whether stores are possible. They never reach the pool.
+    /// Whether stores are possible. They reach the pool only in memory of the pool itself.
     #[getter]
     fn writable(&self) -> bool {
         self.is_writable
+    }
+
+    /// Whether stores go straight into the pool, as long as they do.
+    #[getter]
+    fn is_direct(&self) -> bool {
+        matches!(&self.bytes, Bytes::Direct(direct) if direct.is_direct())
     }
 
     /// Whether it shares its pages with other buffers, so that it has no private form.
@@ -119,7 +133,8 @@ impl Memory {
             Bytes::Object(view) => view.guard(),
             Bytes::Part(value, buffer) => value.guard_buffer(*buffer),
             Bytes::Private(private) => private.guard(),
-            Bytes::Copied(_) => Ok(()),
+            // Populated when it was made.
+            Bytes::Direct(_) | Bytes::Copied(_) => Ok(()),
         });
         guarded.map_err(|error| crate::error::raise(py, &error))
     }
@@ -131,7 +146,7 @@ impl Memory {
         let (address, readonly) = (memory.address(), c_int::from(!memory.is_writable));
         let len = memory.len_bytes as ffi::Py_ssize_t;
         // SAFETY: Python hands over a buffer structure; the address is readable for `len` bytes (and writable, if it is
-        // private or a copy) as long as `slf` lives, which the buffer then holds a reference to; nobody writes to what is
+        // private, direct or a copy) as long as `slf` lives, which the buffer then holds a reference to; nobody writes to what is
         // exported as read-only.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address.cast(), len, readonly, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }

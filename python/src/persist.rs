@@ -128,6 +128,7 @@ pub(crate) fn persist(
 fn way(way: Way) -> &'static str {
     match way {
         Way::Whole => "whole",
+        Way::InPlace => "in place",
         Way::Changed(None) => "changed",
         Way::Changed(Some(PageScan::PagemapScan)) => "changed pages, by PAGEMAP_SCAN",
         Way::Changed(Some(_)) => "changed pages, by /proc/self/pagemap",

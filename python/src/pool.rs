@@ -10,8 +10,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
-    Buffer, Checksum, Descriptor, ErrorCode, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions, Store,
-    Stripe,
+    Buffer, Checksum, Descriptor, ErrorCode, Flags, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions,
+    Store, Stripe,
 };
 
 use crate::dtype::to_numpy;
@@ -282,6 +282,29 @@ impl NativePool {
         views.into_iter().map(|view| restored(py, view, form)).collect()
     }
 
+    /// Memory of the pool for something that is made there.
+    fn draft(&self, py: Python<'_>, len_bytes: u64) -> PyResult<Memory> {
+        if len_bytes == 0 {
+            return Err(PyValueError::new_err("memory of no bytes"));
+        }
+        self.run(py, |store| Ok(Memory::direct(store.draft(len_bytes)?)))
+    }
+
+    /// Arrays that are changed where they lie; all objects when no names are given.
+    fn in_place<'py>(&self, py: Python<'py>, names: Option<Vec<String>>) -> PyResult<Vec<Restored<'py>>> {
+        let views = self.run(py, |store| {
+            let names = names.map_or_else(|| store.names(), Ok)?;
+            names.into_iter().map(|name| Ok((store.in_place(&name)?, name))).collect::<store::Result<Vec<_>>>()
+        })?;
+        let restored = |(view, name): (store::DirectView, String)| {
+            let descriptor = view.descriptor().expect("it is an object's").clone();
+            let (dtype, shape) = (to_numpy(py, descriptor.dtype())?, PyTuple::new(py, descriptor.shape())?);
+            let order = order_letter(&descriptor);
+            Ok((name, kind_name(&descriptor), dtype, shape, order, vec![Memory::direct(view)]))
+        };
+        views.into_iter().map(restored).collect()
+    }
+
     /// What there is, one dict an object.
     fn ls<'py>(&self, py: Python<'py>, prefix: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let mut objects = self.run(py, |store| store.ls())?;
@@ -299,6 +322,8 @@ impl NativePool {
                 dict.set_item("order", order_letter(descriptor))?;
                 dict.set_item("nbytes", descriptor.payload_bytes())?;
                 dict.set_item("checksum", descriptor.checksum() != Checksum::None)?;
+                dict.set_item("in_place", descriptor.flags().contains(Flags::IN_PLACE))?;
+                dict.set_item("interrupted", descriptor.flags().contains(Flags::INTERRUPTED))?;
             }
             Ok(dict)
         };

@@ -184,9 +184,6 @@ def test_modes(path):
     with remanent.open(path) as pool:
         with pytest.raises(ValueError):
             pool.restore(mode="w+")
-        with pytest.raises(remanent.Unsupported, match="in place") as caught:
-            pool.restore(mode="r+")
-        assert isinstance(caught.value, NotImplementedError) and caught.value.code == "unsupported"
         with pytest.raises(ValueError):
             pool.persist(a=np.arange(3), threads=0)
 

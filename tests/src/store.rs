@@ -1,6 +1,6 @@
 //! The store under crashes: several objects at once, replacement, removal, reclaim, restarts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::Path;
 use std::sync::Mutex;
@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use crash::{Protocol, Sim};
 use pmem::{MIN_FILE_BYTES, Media, OpenMode, PartOptions};
 use store::{
-    Array, Buffer, Checksums, DType, Error, Node, Object, ObjectKind, ObjectView, Order, PersistOptions, Store,
+    Array, Buffer, Checksums, DType, Descriptor, DirectView, Element, Error, Flags, Node, Object, ObjectKind,
+    ObjectView, Order, PersistOptions, Store,
 };
 
 use crate::probe::{self, PROBE, candidates, is_probed, probed, unprobed};
@@ -25,6 +26,13 @@ pub enum Step {
     Change(&'static str, usize, u32, usize),
     /// The same, while somebody else takes a view of the object, so that what changed cannot go home.
     ChangeBesideALook(&'static str, usize, u32, usize),
+    /// Makes an object in the pool to begin with, as in [`Step::Persist`]; it has numbers.
+    Draft(&'static str, u32, usize),
+    /// Changes numbers of an array where they lie, when all views are gone, as in [`Step::Change`], and persists that. Until
+    /// then old and new ones may be mixed, and the array says so.
+    InPlace(&'static str, usize, u32, usize),
+    /// Changes more of it, and is done with it.
+    LeaveInPlace(&'static str, usize, u32, usize),
     /// Removes a name.
     Remove(&'static str),
     /// Gives an object a name that nothing has.
@@ -74,6 +82,8 @@ fn summed() -> PersistOptions<'static> {
 struct Life {
     store: Store<Sim>,
     views: Vec<(ObjectView<Sim>, Vec<u32>)>,
+    /// An array that is changed in place.
+    in_place: Option<DirectView>,
 }
 
 impl StoreSteps {
@@ -107,6 +117,9 @@ impl StoreSteps {
                 Step::ChangeBesideALook("b", 3, 16, 2),
                 Step::Kill,
                 Step::Gc,
+                Step::Draft("d", 19, 60),
+                Step::InPlace("d", 7, 20, 30),
+                Step::LeaveInPlace("d", 22, 21, 40),
                 Step::Remove("d"),
             ],
         }
@@ -129,8 +142,10 @@ impl StoreSteps {
                 9 | 12 | 13 if !live.is_empty() => {
                     next += 1;
                     let (name, at, len) = (live[rng.usize(..live.len())], rng.usize(..100), rng.usize(1..20));
-                    match rng.u32(..3) {
+                    match rng.u32(..5) {
                         0 => Step::ChangeBesideALook(name, at, next, len),
+                        1 => Step::InPlace(name, at, next, len),
+                        2 => Step::Draft(name, next, len),
                         _ => Step::Change(name, at, next, len),
                     }
                 }
@@ -159,6 +174,12 @@ impl StoreSteps {
                     Step::Persist(puts)
                 }
             })
+            .flat_map(|step| match step {
+                Step::InPlace(name, at, first, len) => {
+                    vec![step, Step::LeaveInPlace(name, at + len / 2, first.wrapping_add(1 << 20), len)]
+                }
+                step => vec![step],
+            })
             .collect();
         StoreSteps { steps }
     }
@@ -175,7 +196,11 @@ impl StoreSteps {
                     model.remove(*gone);
                     model.insert((*name).to_owned(), numbers(*first, *len));
                 }
-                Step::Change(name, at, first, len) | Step::ChangeBesideALook(name, at, first, len) => {
+                Step::Draft(name, first, len) => drop(model.insert((*name).to_owned(), numbers(*first, *len))),
+                Step::Change(name, at, first, len)
+                | Step::ChangeBesideALook(name, at, first, len)
+                | Step::InPlace(name, at, first, len)
+                | Step::LeaveInPlace(name, at, first, len) => {
                     let all = model.get_mut(*name).expect("what is changed is there");
                     let changed = all.iter_mut().skip(*at).zip(numbers(*first, *len));
                     changed.for_each(|(number, new)| *number = new);
@@ -209,6 +234,21 @@ impl StoreSteps {
                     life.views.push((view, shown));
                 }
             }
+            Step::Draft(name, first, len) => draft(&life.store, name, &numbers(*first, *len))?,
+            Step::InPlace(name, at, first, len) => {
+                life.views.clear();
+                life.in_place = in_place(&life.store, name)?;
+                if let Some(view) = &life.in_place {
+                    store_numbers(&life.store, view, *at, &numbers(*first, *len));
+                    persist_direct(&life.store, name, view)?;
+                }
+            }
+            Step::LeaveInPlace(_, at, first, len) => {
+                if let Some(view) = life.in_place.take() {
+                    store_numbers(&life.store, &view, *at, &numbers(*first, *len));
+                }
+                life.store.gc()?;
+            }
             Step::Remove(name) => drop(life.store.remove(name)?),
             Step::Rename(old, new) => drop(life.store.rename(old, new)?),
             Step::RenameOver(old, new) => drop(life.store.rename_over(old, new)?),
@@ -226,7 +266,7 @@ impl StoreSteps {
             Step::Kill => {
                 sim.kill();
                 drop(life);
-                life = Life { store: open(sim, OpenMode::Writer)?, views: Vec::new() };
+                life = Life { store: open(sim, OpenMode::Writer)?, views: Vec::new(), in_place: None };
             }
         }
         for (view, shown) in &life.views {
@@ -235,12 +275,16 @@ impl StoreSteps {
         Ok(life)
     }
 
-    /// How many operations explain what the store holds.
-    fn explain(&self, store: &Store<Sim>, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
+    /// How many operations explain what the store holds, and whether an array says that it was being changed in place.
+    fn explain(&self, store: &Store<Sim>, allowed: &RangeInclusive<usize>) -> Result<(usize, bool), String> {
         let text = |e: Error| format!("{e} [{}]", e.code().name());
-        let mut found = Model::new();
+        let (mut found, mut mixed) = (Model::new(), BTreeSet::new());
         for view in store.get_every().map_err(text)? {
             view.verify().map_err(text)?;
+            let flags = view.descriptor().flags();
+            if flags.contains(Flags::IN_PLACE) || flags.contains(Flags::INTERRUPTED) {
+                mixed.insert(view.name().to_owned());
+            }
             found.insert(view.name().to_owned(), numbers_of(&view).map_err(text)?);
         }
         let probe = found.remove(PROBE);
@@ -248,12 +292,52 @@ impl StoreSteps {
             return Err(format!("the probe holds {probe:?}"));
         }
         // Several operations may leave the same contents; the newest allowed one is as good as any.
-        let mut fitting = candidates(allowed, probe.is_some()).filter(|&operations| self.model(operations) == found);
-        fitting.next().ok_or_else(|| {
-            let names: Vec<_> = found.keys().collect();
-            format!("the names {names:?}, probe {}, fit no allowed state", probe.is_some())
-        })
+        let names: Vec<String> = found.keys().cloned().collect();
+        let fits = |&operations: &usize| self.fits(operations, &found, &mixed);
+        let mut fitting = candidates(allowed, probe.is_some()).filter(fits);
+        let unknown = || format!("the names {names:?}, probe {}, fit no allowed state", probe.is_some());
+        Ok((fitting.next().ok_or_else(unknown)?, !mixed.is_empty()))
     }
+
+    /// Whether these are the contents after so many operations. An array that was being changed in place may have what the
+    /// next operation gives it, number by number.
+    fn fits(&self, operations: usize, found: &Model, mixed: &BTreeSet<String>) -> bool {
+        let (model, next) = (self.model(operations), self.model(operations + 1));
+        let fits = |(name, numbers): (&String, &Vec<u32>)| {
+            let Some(old) = model.get(name).filter(|old| old.len() == numbers.len()) else { return false };
+            let new = next.get(name).filter(|new| mixed.contains(name) && new.len() == old.len()).unwrap_or(old);
+            numbers.iter().zip(old).zip(new).all(|((number, old), new)| number == old || number == new)
+        };
+        model.len() == found.len() && found.iter().all(fits)
+    }
+}
+
+/// Makes an array in the pool, and persists it there.
+fn draft(store: &Store<Sim>, name: &str, numbers: &[u32]) -> Result<(), Error> {
+    let draft = store.draft_within(4 * numbers.len() as u64)?;
+    store_numbers(store, &draft, 0, numbers);
+    persist_direct(store, name, &draft)
+}
+
+/// An array to be changed where it lies, if it has numbers.
+fn in_place(store: &Store<Sim>, name: &str) -> Result<Option<DirectView>, Error> {
+    let is_empty = store.get(name)?.descriptor().payload_bytes() == 0;
+    if is_empty { Ok(None) } else { store.in_place_within(name).map(Some) }
+}
+
+/// Stores numbers where they lie, as far as there is room.
+fn store_numbers(store: &Store<Sim>, view: &DirectView, at: usize, numbers: &[u32]) {
+    let has = (view.len_bytes() / 4).saturating_sub(at);
+    let bytes: Vec<u8> = numbers.iter().take(has).flat_map(|number| number.to_le_bytes()).collect();
+    if !bytes.is_empty() {
+        store.pool().set().store_bytes(view.extent().offset.plus(4 * at as u64), &bytes);
+    }
+}
+
+fn persist_direct(store: &Store<Sim>, name: &str, view: &DirectView) -> Result<(), Error> {
+    let numbers = view.len_bytes() as u64 / 4;
+    let descriptor = Descriptor::array(u32::dtype(), &[numbers], Order::RowMajor)?;
+    store.persist(&[(name, Object::from_source(descriptor, view.into())?)], &summed()).map(drop)
 }
 
 fn persist(store: &Store<Sim>, gone: Option<&str>, puts: &[(&str, u32, usize)]) -> Result<(), Error> {
@@ -336,7 +420,7 @@ impl Protocol for StoreSteps {
         let options = PartOptions::single(MIN_FILE_BYTES);
         sim.started(1);
         let store = Store::create(sim.clone(), path(), &options).expect("a new store");
-        let mut life = Life { store, views: Vec::new() };
+        let mut life = Life { store, views: Vec::new(), in_place: None };
         sim.acknowledged(1);
         for (operation, step) in (2..).zip(&self.steps) {
             sim.started(operation);
@@ -352,13 +436,16 @@ impl Protocol for StoreSteps {
             return Ok(0);
         }
         let reader = open(sim, OpenMode::Reader).map_err(text)?;
-        let seen = self.explain(&reader, &allowed)?;
-        sim.observed(seen);
+        let (seen, may_change) = self.explain(&reader, &allowed)?;
+        // Nobody is promised what an array has that was being changed: not before the next writer has made it durable.
+        if !may_change {
+            sim.observed(seen);
+        }
         drop(reader);
         let store = open(sim, OpenMode::Writer).map_err(text)?;
-        let state = self.explain(&store, &allowed)?;
+        let (state, _) = self.explain(&store, &allowed)?;
         sim.observed(state);
-        if seen != state && self.model(seen) != self.model(state) {
+        if !may_change && seen != state && self.model(seen) != self.model(state) {
             return Err(format!("a reader saw state {seen}, the writer after it {state}"));
         }
         check_space(&store)?;

@@ -1,8 +1,7 @@
 //! Short crash campaigns over the store.
 
-use crash::{Call, Campaign, Mutation, Policy, Site};
+use crash::{Campaign, Mutation, Policy, Site};
 use pmem::Granularity;
-use remanent_tests::coverage;
 use remanent_tests::store::StoreSteps;
 
 /// The tail hint is stored and not waited for.
@@ -31,19 +30,8 @@ fn random_lives_survive() {
     }
 }
 
-/// Mutants that change nothing that is promised, by the text of the line they stand in, and why. On page-cached files
-/// the first waits for nothing; there the second is noticed.
-const EQUIVALENT: [(&str, &str); 2] = [
-    (
-        "media.fence();",
-        "the store's own fence comes after that of a thread that copies, which is the store's here; that \
-     every other thread fences what it has copied, is shown in the core's tests of copying",
-    ),
-    ("set.fence(&mut pending)?;", "the thread that copies has fenced already"),
-];
-
 /// The store's own calls and those of the copy that it asks for, taken away, weakened or made late one by one: something
-/// must break each time. Where two fences follow each other, both are taken away.
+/// must break each time.
 #[test]
 fn every_mutant_of_the_store_is_found() {
     let protocol = StoreSteps::everything();
@@ -58,19 +46,9 @@ fn every_mutant_of_the_store_is_found() {
         println!("{granularity:?}: {} mutants", mutants.len());
         assert!(!mutants.is_empty(), "{granularity:?}: no call of the seam was seen");
         let campaign = || Campaign::new(&protocol, granularity, Policy { limit: 200_000, ..policy() });
-        let (spare, needed): (Vec<_>, Vec<_>) = mutants.into_iter().partition(|mutation| {
-            let site = mutation.site();
-            let line = coverage::text_of(&(site.file().to_owned(), site.line() as usize));
-            let waits = granularity == Granularity::CacheLine || site.file().ends_with("pmem/src/copy.rs");
-            mutation.call() == Call::Fence && waits && EQUIVALENT.iter().any(|(text, _)| line == *text)
-        });
-        for mutation in needed {
+        for mutation in mutants {
             let report = campaign().mutated(mutation).run();
             assert!(!report.is_clean(), "{granularity:?}: {mutation} was not noticed in {} images", report.images);
-        }
-        if granularity == Granularity::CacheLine {
-            let report = spare.iter().fold(campaign(), |campaign, &mutation| campaign.mutated(mutation)).run();
-            assert!(!report.is_clean(), "without either fence: {report}");
         }
     }
 }

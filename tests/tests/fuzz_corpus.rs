@@ -67,7 +67,7 @@ fn seeds() -> BTreeMap<String, Vec<u8>> {
         let summed = PersistOptions { checksums: Checksums::Crc32c, ..PersistOptions::default() };
         store.persist(&[(name, object)], &summed).expect("there is room");
     }
-    let objects = [("text", Object::text("größer")), ("bytes", Object::bytes(&[7; 200]).in_place())];
+    let objects = [("text", Object::text("größer")), ("bytes", Object::bytes(&[7; 200]))];
     store.persist(&objects, &PersistOptions::default()).expect("there is room");
     let buffers = [vec![1, 2], vec![3], [0u64, 1, 3].into_iter().flat_map(u64::to_le_bytes).collect(), b"abc".to_vec()];
     store.persist(&[("value", value(&buffers))], &PersistOptions::default()).expect("there is room");

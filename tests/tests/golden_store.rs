@@ -76,7 +76,7 @@ fn create(media: &Heap) {
     }
     let plain = PersistOptions::default();
     store.persist(&[("raw", Object::bytes(b"\0\xff raw")), ("text", Object::text("größer"))], &plain).unwrap();
-    store.persist(&[("in place", Object::bytes(&[3; 100]).in_place()), ("nothing", Object::text(""))], &plain).unwrap();
+    store.persist(&[("in place", Object::bytes(&[3; 100])), ("nothing", Object::text(""))], &plain).unwrap();
     store.rename("text", "renamed").unwrap();
     store.close().unwrap();
 }

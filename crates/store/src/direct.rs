@@ -27,7 +27,7 @@ use pmem::{
     DirectMapping, Extent, Mapped, Media, OpenMode, Pending, RedoBatch, RegionInfo, RegionSpec, Reservation, Touch,
 };
 
-use crate::descriptor::{Checksum, Flags, ObjectKind};
+use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::holders::{Direct, Hold, Holder, Holders, Straight};
@@ -42,6 +42,7 @@ pub struct DirectView {
     address: usize,
     len_bytes: usize,
     extent: Extent,
+    descriptor: Option<Descriptor>,
     holders: Arc<Holders>,
     _hold: Hold,
 }
@@ -60,6 +61,11 @@ impl DirectView {
     /// Where it lies in the pool.
     pub fn extent(&self) -> Extent {
         self.extent
+    }
+
+    /// What the object was that is changed in place, when it was asked for; none of a draft.
+    pub fn descriptor(&self) -> Option<&Descriptor> {
+        self.descriptor.as_ref()
     }
 
     /// Whether stores go to the pool: not any more when a draft was committed, when the store was closed, and in a child
@@ -226,6 +232,7 @@ impl<M: Media> Store<M> {
             address,
             len_bytes: len_bytes as usize,
             extent,
+            descriptor: None,
             holders: self.holders.clone(),
             _hold: hold,
         }
@@ -265,7 +272,9 @@ impl<M: Media> Store<M> {
             let held = self.look(name)?.one(0);
             let mapping = map(extent, len_bytes)?;
             let holder = held.holder();
-            Ok(self.add_direct(extent, len_bytes, mapping, Straight::InPlace, Some(holder), Box::new(held)))
+            let mut view = self.add_direct(extent, len_bytes, mapping, Straight::InPlace, Some(holder), Box::new(held));
+            view.descriptor = Some(descriptor);
+            Ok(view)
         };
         let result = result();
         match &result {

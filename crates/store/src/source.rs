@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::descriptor::{Descriptor, ObjectKind, Order};
+use crate::direct::DirectView;
 use crate::dtype::{ByteOrder, DType, FloatFormat, TypeClass};
 use crate::error::{Error, Result};
 use crate::value::Node;
@@ -72,6 +73,13 @@ unsafe impl Sync for Source<'_> {}
 impl<'a> From<&'a [u8]> for Source<'a> {
     fn from(bytes: &'a [u8]) -> Source<'a> {
         Source { from: bytes.as_ptr(), len_bytes: bytes.len() as u64, lent: PhantomData }
+    }
+}
+
+impl<'a> From<&'a DirectView> for Source<'a> {
+    fn from(view: &'a DirectView) -> Source<'a> {
+        // SAFETY: the view is readable for its length as long as it is borrowed.
+        unsafe { Source::from_raw(view.address(), view.len_bytes() as u64) }
     }
 }
 

@@ -112,12 +112,11 @@ fn a_value_keeps_drafts_and_copies_the_rest() {
     let draft = store.draft(4 * LEN as u64).unwrap();
     fill(&draft, &numbers(1));
     let other = numbers(5);
-    let array = |buffer| Array { dtype: u32::dtype(), shape: vec![LEN as u64], order: Order::RowMajor, buffer: Buffer(buffer) };
+    let array =
+        |buffer| Array { dtype: u32::dtype(), shape: vec![LEN as u64], order: Order::RowMajor, buffer: Buffer(buffer) };
     let tree = Node::List(vec![Node::Array(array(0)), Node::Array(array(1))]);
     let bytes: Vec<u8> = other.iter().flat_map(|value| value.to_le_bytes()).collect();
-    // SAFETY: the view is readable as long as it lives.
-    let source = unsafe { remanent_store::Source::from_raw(draft.address(), draft.len_bytes() as u64) };
-    let value = Object::value(tree, vec![source, bytes[..].into()]).unwrap();
+    let value = Object::value(tree, vec![(&draft).into(), bytes[..].into()]).unwrap();
     let committed = persist(&store, &[("v", value)]).unwrap();
     assert_eq!(committed.written[0].copied_bytes, 4 * LEN as u64, "one of two");
     let view = store.get("v").unwrap();
