@@ -213,6 +213,75 @@ fn a_reader_beside_changes() {
             Way::Whole => count(&WHOLE),
             Way::Changed(_) if waits => count(&WAITING),
             Way::Changed(_) => count(&HOME),
+            Way::InPlace => panic!("nothing is changed in place"),
+        }
+        acknowledged.store(version, Ordering::SeqCst);
+    }
+    reading.join().expect("the reader");
+    store.gc().expect("a writer may");
+    assert_eq!(changed_version(&store.get("a").expect("it is there")), 3);
+    assert_eq!(store.info().retired_bytes, 0);
+}
+
+thread_local! {
+    /// How often an object was changed in place, and could not be because somebody had it; how often a reader was refused.
+    static IN_PLACE: Cell<u32> = const { Cell::new(0) };
+    static HAD: Cell<u32> = const { Cell::new(0) };
+    static REFUSED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A writer that changes an object in place, or all of it when somebody has it, beside a reader that comes and goes.
+fn a_reader_beside_a_change_in_place() {
+    STARTED.set(false);
+    let sim = Sim::interleaved(Granularity::CacheLine, switch);
+    let store = Store::create(sim.clone(), path(), &PartOptions::single(MIN_FILE_BYTES)).expect("a new store");
+    let options = PersistOptions::default();
+    let mut words = [0u64; 120];
+    store.persist(&[("a", Object::array(&words, &[120]).expect("it fits"))], &options).expect("there is room");
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    STARTED.set(true);
+    let reading = {
+        let (sim, acknowledged) = (sim.clone(), acknowledged.clone());
+        shuttle::thread::spawn(move || {
+            for _ in 0..3 {
+                let before = acknowledged.load(Ordering::SeqCst);
+                let reader = Store::open(sim.clone(), path(), OpenMode::Reader).expect("a reader is never in the way");
+                let view = match reader.get("a") {
+                    Ok(view) => view,
+                    Err(error) => {
+                        assert_eq!(error.code(), ErrorCode::InUse, "{error}");
+                        count(&REFUSED);
+                        continue;
+                    }
+                };
+                let version = changed_version(&view);
+                assert!(version >= before, "version {version} is seen after {before} was acknowledged");
+                reader.refresh().expect("a reader can always go on");
+                assert_eq!(changed_version(&view), version, "a held view has changed");
+            }
+        })
+    };
+    for version in 1u64..4 {
+        for word in [0, 1, 2, 20, 21] {
+            words[word] = version;
+        }
+        match store.in_place_within("a") {
+            Ok(view) => {
+                let at = |word: usize| view.extent().offset.plus(8 * word as u64);
+                for word in [20, 21, 0, 1, 2] {
+                    store.pool().set().store_u64(at(word), version);
+                }
+                drop(view);
+                store.gc().expect("a writer may");
+                count(&IN_PLACE);
+            }
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::InUse, "{error}");
+                store
+                    .persist(&[("a", Object::array(&words, &[120]).expect("it fits"))], &options)
+                    .expect("there is room");
+                count(&HAD);
+            }
         }
         acknowledged.store(version, Ordering::SeqCst);
     }
@@ -367,6 +436,13 @@ fn a_reader_sees_changes_whole_and_none_in_what_it_holds() {
     explore(a_reader_beside_changes, 3000, 3);
     let ways = [&WHOLE, &HOME, &WAITING].map(|ways| ways.get());
     assert!(ways.iter().all(|count| *count > 10), "whole, home, waiting: {ways:?}");
+}
+
+#[test]
+fn what_is_changed_in_place_is_seen_by_nobody() {
+    explore(a_reader_beside_a_change_in_place, 2000, 3);
+    let times = [&IN_PLACE, &HAD, &REFUSED].map(|times| times.get());
+    assert!(times.iter().all(|count| *count > 10), "in place, had by a reader, refused: {times:?}");
 }
 
 #[test]

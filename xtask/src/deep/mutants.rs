@@ -150,6 +150,30 @@ const MUTANTS: &[Mutant] = &[
         "(0, _) => Checksum::None,",
         "a lost sum is taken for none",
     ),
+    mutant(
+        "store/src/direct",
+        "if !self.is_unseen_before(marked, &[extent], &[])? {",
+        "if false {",
+        "an object is changed in place under who looked at it just before",
+    ),
+    mutant(
+        "store/src/direct",
+        "if is_marked && is_changed()? {",
+        "if is_marked && is_changed()? && false {",
+        "an object that is changed in place is given to others",
+    ),
+    mutant(
+        "store/src/direct",
+        "Ok(self.mapping.iter().try_for_each(|mapping| mapping.make_private())?)",
+        "Ok(())",
+        "what is stored to a committed draft reaches the pool",
+    ),
+    mutant(
+        "pmem/src/mapped/direct",
+        "let _ = mm::mmap(address, piece.len_bytes, protection, flags, file, piece.file_bytes);",
+        "let _ = (protection, flags, file);",
+        "a forked child stores to the pool",
+    ),
 ];
 
 /// Lines that look like a check and need no mutant, by a part of them, and why.

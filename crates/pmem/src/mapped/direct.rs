@@ -43,15 +43,18 @@ struct Piece {
     is_device: bool,
 }
 
-/// The pieces of all views to which stores go to their pools, by the first address of a view.
-static DIRECT: Mutex<BTreeMap<usize, Vec<Piece>>> = Mutex::new(BTreeMap::new());
+/// By the first address of a view.
+type Pieces = BTreeMap<usize, Vec<Piece>>;
+
+/// The pieces of all views to which stores go to their pools.
+static DIRECT: Mutex<Pieces> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     /// Held by a thread that forks, so that no view is half made in the child.
-    static FORKING: RefCell<Option<MutexGuard<'static, BTreeMap<usize, Vec<Piece>>>>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<MutexGuard<'static, Pieces>>> = const { RefCell::new(None) };
 }
 
-fn direct() -> MutexGuard<'static, BTreeMap<usize, Vec<Piece>>> {
+fn direct() -> MutexGuard<'static, Pieces> {
     DIRECT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
