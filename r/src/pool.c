@@ -154,6 +154,19 @@ SEXP rem_remove(SEXP pool, SEXP names) {
     return R_NilValue;
 }
 
+SEXP rem_rename(SEXP pool, SEXP old_name, SEXP new_name, SEXP replace) {
+    check(remanent_store_rename(store_of(pool), utf8(old_name), utf8(new_name), Rf_asLogical(replace) == TRUE));
+    return R_NilValue;
+}
+
+/* part: a path, or NULL for a file beside the pool's first. */
+SEXP rem_grow(SEXP pool, SEXP size, SEXP part) {
+    remanent_create_options how = {.size_bytes = sizeof how, .file_bytes = (uint64_t)Rf_asReal(size)};
+    const char *file = part == R_NilValue ? NULL : Rf_translateChar(STRING_ELT(part, 0));
+    check(remanent_store_grow(store_of(pool), file, &how));
+    return R_NilValue;
+}
+
 SEXP rem_gc(SEXP pool) {
     uint64_t freed = 0;
     check(remanent_store_gc(store_of(pool), &freed));

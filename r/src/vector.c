@@ -268,11 +268,18 @@ static void release_mapping(R_allocator_t *allocator, void *memory) {
     free(mapped);
 }
 
+/* A size that R gives its allocator for every type, and that is too small to start a collection. */
+#define ANNOUNCED_BYTES 4096
+
+/* R would make room in its own heap for all of the items, though none of them lies there: collect first, then let as much
+ * garbage gather as the vector is large, or fail where the heap has a limit. So it is told of a few, and of the others when
+ * the vector is there. R does not count vectors with an allocator of their own after that. */
 static SEXP native_vector(struct mapped *mapped, SEXPTYPE type) {
     R_allocator_t allocator = {take_mapping, release_mapping, NULL, mapped};
-    SEXP made = Rf_allocVector3(type, mapped->length, &allocator);
+    SEXP made = Rf_allocVector3(type, ANNOUNCED_BYTES / item_bytes(type), &allocator);
     if (DATAPTR(made) != mapped->data)
         Rf_error("this version of R lays vectors out in a way that as = \"native\" does not know");
+    SETLENGTH(made, mapped->length);
     return made;
 }
 

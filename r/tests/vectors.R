@@ -82,3 +82,19 @@ sorted <- sort(original$x)
 pmem_persist(sorted, file = file)
 stopifnot(identical(pmem_read(file, "sorted"), sorted), !is.unsorted(pmem_read(file, "sorted")))
 unlink(file)
+
+# A native vector is no part of R's own heap: it starts no collection and raises no limit, however large it is.
+pmem_create(file, "256MiB")
+# In a child, so that the heap of this process has never been that large.
+parallel::mccollect(parallel::mcparallel(pmem_persist(large = numeric(2e7), file = file)))
+limit <- gc(FALSE)["Vcells", 3]
+native <- pmem_read(file, "large", as = "native")
+stopifnot(limit < 2e7, length(native) == 2e7, gc(FALSE)["Vcells", 3] <= limit, gc(FALSE)["Vcells", 1] < 1e7)
+native[2e7] <- 1
+stopifnot(sum(native) == 1, pmem_read(file, "large")[2e7] == 0)
+copy <- native + 0
+stopifnot(identical(copy, native), identical(unserialize(serialize(native, NULL)), copy))
+rm(native)
+invisible(gc())
+stopifnot(pmem_rm(file, "large") == "large", pmem_gc(file) >= 0, sum(copy) == 1)
+unlink(file)
