@@ -199,6 +199,11 @@ def print_table(phases: list[str], medians: dict[str, Seconds]) -> None:
     print(f"  persist and restore: {PMEM} takes 1/{kept[DISK] / kept[PMEM]:.1f} of {DISK}")
 
 
+def shortened(answer: Any) -> Any:
+    """An answer as it is shown; all of its digits were compared."""
+    return {name: float(f"{value:.6g}") for name, value in answer.items()} if isinstance(answer, dict) else answer
+
+
 def label(place: Path) -> str:
     """Where the figures come from."""
     with tempfile.TemporaryDirectory(prefix="remanent-restart-", dir=place) as folder:
@@ -238,7 +243,7 @@ def main(scene: Scene) -> None:
     )
     medians, answer = run_all(program, options)
     print_table([scene.preparing, "persist", "restore", scene.working], medians)
-    print(f"  answer of all three: {answer}")
+    print(f"  answer of all three: {shortened(answer)}")
     if options.svg:
         options.svg.write_text(bars.chart(scene.title, source, medians))
         print(f"  drawn: {options.svg}")
