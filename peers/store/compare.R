@@ -42,6 +42,14 @@ compare("restore and sum 400 MB; load()", function() sum(pmem_read(pool, "x")), 
   load(peer)
   sum(x)
 })
+compare("both, one after the other", function() {
+  pmem_persist(x, file = pool)
+  sum(pmem_read(pool, "x"))
+}, function() {
+  save(x, file = peer, compress = FALSE)
+  load(peer)
+  sum(x)
+})
 few <- sample(sprintf("vehicle %d", 1:200), 2e6, TRUE)
 many <- sprintf("vehicle %d", sample(5e5, 2e6, TRUE))
 pmem_persist(few, many, file = pool)
@@ -118,5 +126,8 @@ for (as in c("native", "altrep")) {
          replicate(51L, elapsed(pmem_restore(pool, labels, envir = new.env(), as = as))))
 }
 close(pool)
-report("100 objects of 8 MB, native, from a file", replicate(51L, elapsed(pmem_restore(file, labels, envir = new.env()))))
+for (as in c("native", "altrep")) {
+  report(sprintf("100 objects of 8 MB, %s, from a file", as),
+         replicate(51L, elapsed(pmem_restore(file, labels, envir = new.env(), as = as))))
+}
 unlink(folder, recursive = TRUE)

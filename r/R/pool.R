@@ -75,7 +75,7 @@ check_names <- function(names) {
 }
 
 #' @noRd
-names.remanent_pool <- function(x) .Call(C_rem_list, x, "")$name
+names.remanent_pool <- function(x) .Call(C_rem_names, x)
 
 length.remanent_pool <- function(x) as.integer(.Call(C_rem_info, x)$objects)
 

@@ -18,6 +18,7 @@ SEXP rem_contains(SEXP pool, SEXP name);
 SEXP rem_verify(SEXP pool);
 SEXP rem_prefault(SEXP pool, SEXP wait);
 SEXP rem_info(SEXP pool);
+SEXP rem_names(SEXP pool);
 SEXP rem_list(SEXP pool, SEXP prefix);
 SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum, SEXP bar_after_s);
 SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir);

@@ -50,15 +50,14 @@ impl Mapping {
             let reason = "device-DAX devices have no private mappings; ask for a read-only view";
             return Err(Error::Unsupported { what: "a private view", reason });
         }
-        // With room before them, the data do not begin at a huge page's start.
-        let is_huge = room_bytes == 0 && start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
+        let is_huge = start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
         let alignment_bytes = if is_huge { HUGE_PAGE_BYTES } else { page as usize };
-        let reservation = Reservation::new(mapped_bytes as usize + room_bytes, alignment_bytes)
-            .map_err(|e| Error::io("reserving address space for a private view", first.path(), e))?;
-        if room_bytes > 0 {
-            let placed = reservation.place_memory(room_bytes);
-            placed.map_err(|e| Error::io("making room before a private view", first.path(), e))?;
-        }
+        let reserved = match room_bytes {
+            0 => Reservation::new(mapped_bytes as usize, alignment_bytes),
+            _ => Reservation::after_memory(room_bytes, mapped_bytes as usize, alignment_bytes),
+        };
+        let reservation =
+            reserved.map_err(|e| Error::io("reserving address space for a private view", first.path(), e))?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         for segment in self.segments(start_bytes, mapped_bytes) {
             let file = &self.files[segment.member];
