@@ -91,13 +91,15 @@ cat(sprintf("\n%-18s %9s   %s\n", "1e7 doubles", "R's own", "times as long: medi
 for (name in names(work)) {
   action <- work[[name]]
   read <- function(as) pmem_read(pool, object_of(name), as = as)
-  first <- vapply(forms, function(as) median(replicate(3L, {
+  first <- vapply(c(native = "native", altrep = "altrep"), function(as) median(replicate(3L, {
     value <- read(as)
     elapsed(action(value))
   })), 0)
   values <- lapply(setNames(forms, forms), read)
   for (value in values) action(value)
-  seconds <- vapply(seq_len(runs), function(run) {
+  # More of them where each says little.
+  rounds <- min(25, max(runs, round(1 / elapsed(action(value)))))
+  seconds <- vapply(seq_len(rounds), function(run) {
     turns <- forms[(seq_along(forms) + run) %% length(forms) + 1L]
     vapply(turns, function(as) elapsed(action(values[[as]])), 0)[forms]
   }, numeric(length(forms)))
