@@ -99,6 +99,18 @@ invisible(gc())
 stopifnot(pmem_rm(file, "large") == "large", pmem_gc(file) >= 0, sum(copy) == 1)
 unlink(file)
 
+# A session that restores again and again lets go of what it has no more; else its mappings would run out.
+pmem_create(file, "16MiB")
+pmem_persist(x = runif(1e4), file = file)
+pool <- pmem_open(file, "r")
+for (as in c("native", "altrep")) {
+  pmem_counters(reset = TRUE)
+  for (i in 1:40000) pool_x <- pmem_read(pool, "x", as = as)
+  stopifnot(pmem_counters()[["mapped"]] == 40000, pmem_counters()[["copied"]] == 0)
+}
+close(pool)
+unlink(file)
+
 # They outlive the package too: its library stays loaded, for it gives their memory back.
 pmem_create(file, "16MiB")
 x <- runif(1e5)
