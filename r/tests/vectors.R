@@ -100,13 +100,15 @@ stopifnot(pmem_rm(file, "large") == "large", pmem_gc(file) >= 0, sum(copy) == 1)
 unlink(file)
 
 # A session that restores again and again lets go of what it has no more; else its mappings would run out.
-pmem_create(file, "16MiB")
-pmem_persist(x = runif(1e4), file = file)
+pmem_create(file, "64MiB")
+several <- lapply(1:200, function(i) runif(1e4))
+names(several) <- sprintf("x%d", 1:200)
+pmem_persist(list = names(several), file = file, envir = list2env(several))
 pool <- pmem_open(file, "r")
 for (as in c("native", "altrep")) {
   pmem_counters(reset = TRUE)
-  for (i in 1:40000) pool_x <- pmem_read(pool, "x", as = as)
-  stopifnot(pmem_counters()[["mapped"]] == 40000, pmem_counters()[["copied"]] == 0)
+  for (i in 1:250) pmem_restore(pool, names(several), envir = new.env(), as = as)
+  stopifnot(pmem_counters()[["mapped"]] == 50000, pmem_counters()[["copied"]] == 0)
 }
 close(pool)
 unlink(file)
