@@ -83,5 +83,6 @@ assert "no such file" in subprocess.run(
     [sys.executable, str(EXAMPLES / "regression.py"), "--input", str(folder / "none.csv")], capture_output=True, text=True
 ).stderr
 regression.flights(folder / "twice.csv", 62_000_000)
-assert abs(coefficients(folder / "twice.csv", "flights")["dep_delay"] - answer["dep_delay"]) < 1e-9
+# The same records twice lie on the same line.
+assert restarts.shortened(coefficients(folder / "twice.csv", "flights")) == answer
 assert not list(folder.glob("remanent-*")), "something was left behind"
