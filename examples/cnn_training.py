@@ -206,9 +206,7 @@ SCENE = restarts.Scene(
     preparing="read and prepare",
     working="train",
     add_arguments=add_arguments,
-    prepare=lambda options: load(input_folder(options)),
-    work=train,
-    data_bytes=data_bytes,
+    in_python=restarts.InPython(lambda options: load(input_folder(options)), train, data_bytes),
     missing=missing,
 )
 

@@ -3,6 +3,7 @@
 The first use case of Imamura and Yoshida's paper, which has arrays of 8 GB each (a thousand million numbers).
 
     python examples/monte_carlo_pi.py --size 800 --svg pi.svg
+    python examples/monte_carlo_pi.py --size 800 --language r
 """
 
 from __future__ import annotations
@@ -42,9 +43,8 @@ SCENE = restarts.Scene(
     preparing="generate",
     working="compute",
     add_arguments=add_arguments,
-    prepare=prepare,
-    work=pi,
-    data_bytes=lambda options: 2 * options.size * restarts.MB,
+    in_python=restarts.InPython(prepare, pi, data_bytes=lambda options: 2 * options.size * restarts.MB),
+    in_r=restarts.InR("monte_carlo_pi.R", settings=lambda options: {"size": options.size}),
 )
 
 if __name__ == "__main__":

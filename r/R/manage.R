@@ -10,6 +10,19 @@ pmem_rm <- function(file, names) {
   invisible(names)
 }
 
+pmem_rename <- function(file, old, new, replace = FALSE) {
+  with_pool(file, TRUE, function(pool) .Call(C_rem_rename, pool, check_one(old), check_one(new), replace))
+  invisible(new)
+}
+
+pmem_grow <- function(file, size, part = NULL) {
+  if (!is.null(part)) {
+    part <- path_of(part)
+  }
+  with_pool(file, TRUE, function(pool) .Call(C_rem_grow, pool, bytes_of(size), part))
+  invisible(file)
+}
+
 pmem_gc <- function(file) with_pool(file, TRUE, function(pool) .Call(C_rem_gc, pool))
 
 pmem_info <- function(file) {

@@ -1,6 +1,10 @@
 # Objects into a pool.
 
-pmem_persist <- function(..., list = character(), file, envir = parent.frame(), threads = 0L, checksum = FALSE) {
+pmem_persist <- function(..., list = character(), file, envir = parent.frame(), threads = 0L, checksum = FALSE,
+                         progress = if (interactive()) 0.5 else Inf) {
+  if (!is.numeric(progress) || length(progress) != 1L || is.na(progress)) {
+    stop("'progress' is a number of seconds", call. = FALSE)
+  }
   given <- as.list(substitute(list(...)))[-1L]
   labels <- names(given)
   if (is.null(labels)) {
@@ -20,12 +24,12 @@ pmem_persist <- function(..., list = character(), file, envir = parent.frame(), 
   if (anyDuplicated(names)) {
     stop("two objects have the name '", names[anyDuplicated(names)], "'", call. = FALSE)
   }
-  with_pool(file, TRUE, function(pool) persist_all(pool, names, unname(values), threads, checksum))
+  with_pool(file, TRUE, function(pool) persist_all(pool, names, unname(values), threads, checksum, progress))
   invisible(names)
 }
 
-persist_all <- function(pool, names, values, threads = 0L, checksum = FALSE) {
-  if (length(names) && !.Call(C_rem_persist, pool, names, values, as.integer(threads), checksum)) {
+persist_all <- function(pool, names, values, threads = 0L, checksum = FALSE, progress = Inf) {
+  if (length(names) && !.Call(C_rem_persist, pool, names, values, as.integer(threads), checksum, progress)) {
     interrupt()
   }
 }

@@ -9,9 +9,14 @@ pmem_open <- function(file, mode = c("r+", "r"), prefault = FALSE) {
   writes <- match.arg(mode) == "r+"
   pool <- open_at(path_of(file), writes)
   if (!identical(prefault, FALSE)) {
-    .Call(C_rem_prefault, pool, identical(prefault, "wait"))
+    pmem_prefault(pool, wait = identical(prefault, "wait"))
   }
   pool
+}
+
+pmem_prefault <- function(pool, wait = FALSE) {
+  .Call(C_rem_prefault, pool, wait)
+  invisible(pool)
 }
 
 pmem_close <- function(pool) {
@@ -70,7 +75,7 @@ check_names <- function(names) {
 }
 
 #' @noRd
-names.remanent_pool <- function(x) .Call(C_rem_list, x, "")$name
+names.remanent_pool <- function(x) .Call(C_rem_names, x)
 
 length.remanent_pool <- function(x) as.integer(.Call(C_rem_info, x)$objects)
 
@@ -96,7 +101,7 @@ check_one <- function(name) {
 }
 
 as.list.remanent_pool <- function(x, ...) {
-  .Call(C_rem_restore, x, names(x), form_of("altrep"), is_int64(NULL), NULL)
+  .Call(C_rem_restore, x, names(x), form_of("native"), is_int64(NULL), NULL)
 }
 
 close.remanent_pool <- function(con, ...) pmem_close(con)

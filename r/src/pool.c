@@ -154,6 +154,19 @@ SEXP rem_remove(SEXP pool, SEXP names) {
     return R_NilValue;
 }
 
+SEXP rem_rename(SEXP pool, SEXP old_name, SEXP new_name, SEXP replace) {
+    check(remanent_store_rename(store_of(pool), utf8(old_name), utf8(new_name), Rf_asLogical(replace) == TRUE));
+    return R_NilValue;
+}
+
+/* part: a path, or NULL for a file beside the pool's first. */
+SEXP rem_grow(SEXP pool, SEXP size, SEXP part) {
+    remanent_create_options how = {.size_bytes = sizeof how, .file_bytes = (uint64_t)Rf_asReal(size)};
+    const char *file = part == R_NilValue ? NULL : Rf_translateChar(STRING_ELT(part, 0));
+    check(remanent_store_grow(store_of(pool), file, &how));
+    return R_NilValue;
+}
+
 SEXP rem_gc(SEXP pool) {
     uint64_t freed = 0;
     check(remanent_store_gc(store_of(pool), &freed));
@@ -240,13 +253,34 @@ static void release_list(SEXP pointer) {
     R_ClearExternalPtr(pointer);
 }
 
+/* A list, and in holder what releases it, also when R leaves by a jump. */
+static remanent_list *list_of(SEXP pool, const char *prefix, SEXP holder) {
+    R_RegisterCFinalizer(holder, release_list);
+    remanent_list *list;
+    check(remanent_store_list(store_of(pool), prefix, &list));
+    R_SetExternalPtrAddr(holder, list);
+    return list;
+}
+
+/* The names alone, which every restore of all objects asks for: to describe each takes longer than to restore it. */
+SEXP rem_names(SEXP pool) {
+    SEXP holder = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
+    remanent_list *list = list_of(pool, "", holder);
+    SEXP made = PROTECT(Rf_allocVector(STRSXP, (R_xlen_t)remanent_list_count(list)));
+    for (R_xlen_t i = 0; i < XLENGTH(made); i++) {
+        const remanent_object *object;
+        check(remanent_list_object(list, (uint64_t)i, &object));
+        SET_STRING_ELT(made, i, Rf_mkCharCE(object->name, CE_UTF8));
+    }
+    release_list(holder);
+    UNPROTECT(2);
+    return made;
+}
+
 /* Columns of the data frame that pmem_ls makes. */
 SEXP rem_list(SEXP pool, SEXP prefix) {
     SEXP holder = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
-    R_RegisterCFinalizer(holder, release_list);
-    remanent_list *list;
-    check(remanent_store_list(store_of(pool), utf8(prefix), &list));
-    R_SetExternalPtrAddr(holder, list);
+    remanent_list *list = list_of(pool, utf8(prefix), holder);
     R_xlen_t count = (R_xlen_t)remanent_list_count(list);
     const char *names[] = {"name", "kind", "type", "dim", "bytes", "pool_bytes", "checksum", "generation", ""};
     const SEXPTYPE types[] = {STRSXP, STRSXP, STRSXP, STRSXP, REALSXP, REALSXP, LGLSXP, REALSXP};

@@ -96,11 +96,24 @@ static void set_dim(const struct step *at, SEXP x, const remanent_node *node) {
     UNPROTECT(1);
 }
 
+/* Asked when the first such integers are there: to look for a package takes far longer than to restore. */
+static int wants_int64(const struct reader *r) {
+    if (r->is_int64 != NA_LOGICAL)
+        return r->is_int64;
+    return Rf_asLogical(call_own("has_bit64", R_NilValue)) == TRUE;
+}
+
+/* Whether items of a type are, or may hold, integers of 64 bits. */
+static int may_be_int64(const remanent_dtype *dtype) {
+    int is_integer = dtype->type_class == REMANENT_CLASS_INT || dtype->type_class == REMANENT_CLASS_UINT;
+    return (is_integer && dtype->item_bytes == 8) || dtype->type_class >= REMANENT_CLASS_STRUCT;
+}
+
 SEXP read_array(const struct reader *r, const struct step *at, const remanent_node *node, const struct hints *hints) {
     if (node->length > R_XLEN_T_MAX)
         refuse(REMANENT_UNKNOWN_TYPE, at, "has more items than a vector of R");
     R_xlen_t count = (R_xlen_t)node->length;
-    int is_int64 = r->is_int64 || hints->is_r;
+    int is_int64 = hints->is_r || (may_be_int64(node->dtype) && wants_int64(r));
     SEXPTYPE type = direct_type(node->dtype, is_int64);
     if (type == RAWSXP && hints->in_nullable)
         type = NILSXP;
@@ -295,7 +308,7 @@ static SEXP read_int(const struct reader *r, const struct step *at, int64_t valu
         return Rf_ScalarInteger((int)value);
     if (value >= -9007199254740992 && value <= 9007199254740992)
         return Rf_ScalarReal((double)value);
-    if (!r->is_int64)
+    if (!wants_int64(r))
         refuse(REMANENT_UNKNOWN_TYPE, at,
                "is an integer beyond 2^53, which a double cannot hold; ask for int64 = \"integer64\"");
     SEXP made = PROTECT(Rf_allocVector(REALSXP, 1));
@@ -508,7 +521,7 @@ static void clean_up(void *data) {
 SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir) {
     remanent_store *store = store_of(pool);
     struct restoring all = {.names = names, .count = (uint64_t)XLENGTH(names)};
-    all.reader = (struct reader){NULL, (enum restore_as)Rf_asInteger(as), Rf_asLogical(is_int64) == TRUE, R_NilValue};
+    all.reader = (struct reader){NULL, (enum restore_as)Rf_asInteger(as), Rf_asLogical(is_int64), R_NilValue};
     all.made = PROTECT(Rf_allocVector(VECSXP, XLENGTH(names)));
     Rf_setAttrib(all.made, R_NamesSymbol, names);
     const char **wanted = (const char **)R_alloc(all.count + 1, sizeof *wanted);

@@ -91,7 +91,7 @@ int is_utf8(const char *text, size_t bytes);
 struct reader {
     remanent_view *view;
     enum restore_as as;
-    /* Whether 64-bit integers become integer64. */
+    /* Whether 64-bit integers become integer64; NA_LOGICAL: where the package bit64 is. */
     int is_int64;
     /* What R's own serialisation has kept of this value. */
     SEXP serialised;

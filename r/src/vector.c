@@ -21,6 +21,8 @@ struct mapped {
     void *data;
     R_xlen_t length;
     struct known known;
+    /* A native vector has it, and gives it back. */
+    int is_taken;
 };
 
 enum counter { MAPPED, COPIED, MATERIALISED, DUPLICATED, POINTERS, WRITABLE_POINTERS, REGIONS, SUBSETS, COUNTERS };
@@ -44,13 +46,30 @@ size_t item_bytes(SEXPTYPE type) {
 
 static struct mapped *mapped_of(SEXP x) { return R_ExternalPtrAddr(R_altrep_data1(x)); }
 
+/* Mappings that live, and when R is to look for those that nobody has any more: R does not know what they cost, and a
+ * process has only so many (vm.max_map_count, 65530 unless it was changed; a vector takes two or three). */
+static double live, collect_at = 8192;
+
+static void make_room_for_mapping(void) {
+    if (live < collect_at)
+        return;
+    R_gc();
+    /* Who keeps that many is not to wait for a collection at each. */
+    collect_at = live * 2 > 8192 ? live * 2 : 8192;
+}
+
+static void release(struct mapped *mapped) {
+    live--;
+    remanent_mapping_release(mapped->mapping);
+    free(mapped);
+}
+
 static void unmap(SEXP pointer) {
     struct mapped *mapped = R_ExternalPtrAddr(pointer);
     if (!mapped)
         return;
     R_ClearExternalPtr(pointer);
-    remanent_mapping_release(mapped->mapping);
-    free(mapped);
+    release(mapped);
 }
 
 /* ---- methods of all classes ---- */
@@ -257,23 +276,43 @@ static size_t header_bytes(void) {
 static void *take_mapping(R_allocator_t *allocator, size_t bytes) {
     (void)bytes;
     struct mapped *mapped = allocator->data;
+    mapped->is_taken = 1;
     return (char *)mapped->data - header_bytes();
 }
 
 static void release_mapping(R_allocator_t *allocator, void *memory) {
     (void)memory;
     /* The allocator itself lies in the mapping that goes. */
-    struct mapped *mapped = allocator->data;
-    remanent_mapping_release(mapped->mapping);
-    free(mapped);
+    release(allocator->data);
 }
 
-static SEXP native_vector(struct mapped *mapped, SEXPTYPE type) {
-    R_allocator_t allocator = {take_mapping, release_mapping, NULL, mapped};
-    SEXP made = Rf_allocVector3(type, mapped->length, &allocator);
-    if (DATAPTR(made) != mapped->data)
+/* A vector that is being made. */
+struct native {
+    struct mapped *mapped;
+    SEXPTYPE type;
+};
+
+/* A size that R gives its allocator for every type, and that is too small to start a collection. */
+#define ANNOUNCED_BYTES 4096
+
+/* R would make room in its own heap for all of the items, though none of them lies there: collect first, then let as much
+ * garbage gather as the vector is large, or fail where the heap has a limit. So it is told of a few, and of the others when
+ * the vector is there. R does not count vectors with an allocator of their own after that. */
+static SEXP native_vector(void *data) {
+    struct native *native = data;
+    R_allocator_t allocator = {take_mapping, release_mapping, NULL, native->mapped};
+    SEXP made = Rf_allocVector3(native->type, ANNOUNCED_BYTES / item_bytes(native->type), &allocator);
+    if (DATAPTR(made) != native->mapped->data)
         Rf_error("this version of R lays vectors out in a way that as = \"native\" does not know");
+    SETLENGTH(made, native->mapped->length);
     return made;
+}
+
+/* When R has left by a jump before there was a vector that gives the mapping back. */
+static void release_without_vector(void *data) {
+    struct native *native = data;
+    if (!native->mapped->is_taken)
+        release(native->mapped);
 }
 
 /* ---- making them ---- */
@@ -291,9 +330,15 @@ SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t len
                struct known known) {
     if (as == AS_DRAM || (uint64_t)length * item_bytes(type) < SMALL_BYTES)
         return copied(view, buffer, type, length);
-    /* Everything that can fail in R comes before the mapping is there. */
-    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
-    R_RegisterCFinalizer(pointer, unmap);
+    /* What can fail in R comes before the mapping is there. A native vector has no use for a finalizer, which costs as much
+     * as the vector. */
+    SEXP pointer = R_NilValue;
+    if (as == AS_ALTREP) {
+        pointer = R_MakeExternalPtr(NULL, R_NilValue, R_NilValue);
+        R_RegisterCFinalizer(pointer, unmap);
+    }
+    PROTECT(pointer);
+    make_room_for_mapping();
     struct mapped *mapped = malloc(sizeof *mapped);
     if (!mapped)
         Rf_error("there is no memory for a vector's description");
@@ -310,9 +355,12 @@ SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t len
         return copied(view, buffer, type, length);
     }
     counters[MAPPED]++;
+    live++;
     SEXP made;
     if (as == AS_NATIVE) {
-        made = native_vector(mapped, type);
+        struct native native = {.mapped = mapped, .type = type};
+        void *data = &native;
+        made = R_ExecWithCleanup(native_vector, data, release_without_vector, data);
     } else {
         R_SetExternalPtrAddr(pointer, mapped);
         made = R_new_altrep(class_of(type), pointer, R_NilValue);

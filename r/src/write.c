@@ -1,6 +1,7 @@
 /* R's values as nodes of a batch. */
 #include <limits.h>
 #include <string.h>
+#include <time.h>
 
 #include "entries.h"
 #include "remanent_r.h"
@@ -503,22 +504,55 @@ static void release_batch(SEXP pointer) {
     R_ClearExternalPtr(pointer);
 }
 
-static void check_interrupt(void *unused) {
-    (void)unused;
+/* What is asked while bytes are copied. */
+struct progress {
+    /* When a bar is shown first; never when it is infinite. */
+    double bar_from_s;
+    /* What it shows, in percent; -1 before it is there. */
+    int shown;
+    uint64_t done_bytes, total_bytes;
+    int was_interrupted;
+};
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* In the manner of utils::txtProgressBar(style = 3). */
+static void draw_bar(struct progress *p) {
+    static const char full[] = "==================================================";
+    enum { WIDTH = sizeof full - 1 };
+    int percent = p->total_bytes ? (int)((double)p->done_bytes / (double)p->total_bytes * 100) : 100;
+    if (percent == p->shown)
+        return;
+    p->shown = percent;
+    int filled = percent * WIDTH / 100;
+    Rprintf("\r  |%.*s%*s| %3d%%", filled, full, WIDTH - filled, "", percent);
+    R_FlushConsole();
+}
+
+static void talk_to_user(void *data) {
+    struct progress *p = data;
+    if (now_s() >= p->bar_from_s)
+        draw_bar(p);
     R_CheckUserInterrupt();
 }
 
 /* R leaves by a jump when it is interrupted, which must not cross the library: so it jumps within this only. */
-static int32_t was_interrupted(void *user, uint64_t done_bytes, uint64_t total_bytes) {
-    (void)done_bytes, (void)total_bytes;
-    if (R_ToplevelExec(check_interrupt, NULL))
+static int32_t copied_so_far(void *user, uint64_t done_bytes, uint64_t total_bytes) {
+    struct progress *p = user;
+    p->done_bytes = done_bytes;
+    p->total_bytes = total_bytes;
+    if (R_ToplevelExec(talk_to_user, p))
         return 0;
-    *(int *)user = 1;
+    p->was_interrupted = 1;
     return 1;
 }
 
 /* Persists values under names in one atomic step. TRUE, or FALSE if the user has interrupted it. */
-SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum) {
+SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum, SEXP bar_after_s) {
     remanent_store *store = store_of(pool);
     SEXP holder = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
     R_RegisterCFinalizer(holder, release_batch);
@@ -530,17 +564,24 @@ SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum
     R_SetExternalPtrAddr(holder, w.batch);
     for (R_xlen_t i = 0; i < XLENGTH(names); i++)
         write_object(&w, Rf_translateCharUTF8(STRING_ELT(names, i)), VECTOR_ELT(values, i));
-    int interrupted = 0;
+    struct progress progress = {.bar_from_s = now_s() + Rf_asReal(bar_after_s), .shown = -1};
     remanent_commit_options how = {.size_bytes = sizeof how,
                                    .threads = (uint32_t)Rf_asInteger(threads),
                                    .checksum = Rf_asLogical(checksum) == TRUE,
-                                   .progress = was_interrupted,
-                                   .user = &interrupted};
+                                   .progress = copied_so_far,
+                                   .user = &progress};
     int code = remanent_batch_commit(w.batch, &how, NULL);
     release_batch(holder);
-    if (code == REMANENT_CANCELLED && interrupted)
+    if (progress.shown >= 0) {
+        /* Other threads may have copied the last bytes. */
+        if (code == REMANENT_OK)
+            progress.done_bytes = progress.total_bytes;
+        draw_bar(&progress);
+        Rprintf("\n");
+    }
+    if (code == REMANENT_CANCELLED && progress.was_interrupted)
         code = REMANENT_OK;
     check(code);
     UNPROTECT(3);
-    return Rf_ScalarLogical(!interrupted);
+    return Rf_ScalarLogical(!progress.was_interrupted);
 }

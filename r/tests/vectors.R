@@ -82,3 +82,46 @@ sorted <- sort(original$x)
 pmem_persist(sorted, file = file)
 stopifnot(identical(pmem_read(file, "sorted"), sorted), !is.unsorted(pmem_read(file, "sorted")))
 unlink(file)
+
+# A native vector is no part of R's own heap: it starts no collection and raises no limit, however large it is.
+pmem_create(file, "256MiB")
+# In a child, so that the heap of this process has never been that large.
+parallel::mccollect(parallel::mcparallel(pmem_persist(large = numeric(2e7), file = file)))
+limit <- gc(FALSE)["Vcells", 3]
+native <- pmem_read(file, "large", as = "native")
+stopifnot(limit < 2e7, length(native) == 2e7, gc(FALSE)["Vcells", 3] <= limit, gc(FALSE)["Vcells", 1] < 1e7)
+native[2e7] <- 1
+stopifnot(sum(native) == 1, pmem_read(file, "large")[2e7] == 0)
+copy <- native + 0
+stopifnot(identical(copy, native), identical(unserialize(serialize(native, NULL)), copy))
+rm(native)
+invisible(gc())
+stopifnot(pmem_rm(file, "large") == "large", pmem_gc(file) >= 0, sum(copy) == 1)
+unlink(file)
+
+# A session that restores again and again lets go of what it has no more; else its mappings would run out.
+pmem_create(file, "64MiB")
+several <- lapply(1:200, function(i) runif(1e4))
+names(several) <- sprintf("x%d", 1:200)
+pmem_persist(list = names(several), file = file, envir = list2env(several))
+pool <- pmem_open(file, "r")
+for (as in c("native", "altrep")) {
+  pmem_counters(reset = TRUE)
+  for (i in 1:250) pmem_restore(pool, names(several), envir = new.env(), as = as)
+  stopifnot(pmem_counters()[["mapped"]] == 50000, pmem_counters()[["copied"]] == 0)
+}
+close(pool)
+unlink(file)
+
+# They outlive the package too: its library stays loaded, for it gives their memory back.
+pmem_create(file, "16MiB")
+x <- runif(1e5)
+pmem_persist(x, file = file)
+kept <- list(pmem_read(file, "x", as = "native"), pmem_read(file, "x", as = "altrep"))
+unloadNamespace("remanent")
+stopifnot(identical(kept[[1]], x), identical(kept[[2]], x))
+rm(kept)
+invisible(gc())
+library(remanent)
+stopifnot(identical(pmem_read(file, "x"), x))
+unlink(file)

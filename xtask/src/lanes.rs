@@ -35,6 +35,8 @@ const STEPS: &[Step] = &[
     Step { name: "demo: pools by command", lanes: &[Demo], part: Some(python::PART), run: python::demo_command },
     Step { name: "demo: arrays that survive", lanes: &[Demo], part: Some(python::PART), run: python::demo },
     Step { name: "demo: a restart", lanes: &[Demo], part: Some(python::PART), run: python::demo_restart },
+    Step { name: "demo: two languages", lanes: &[Demo], part: Some(r::PART), run: r::demo },
+    Step { name: "demo: a restart in R", lanes: &[Demo], part: Some(r::PART), run: r::demo_restart },
     Step { name: "bench: peers", lanes: &[Bench], part: Some(bench::PART), run: bench::peers },
     Step { name: "bench: crash images", lanes: &[Bench], part: None, run: bench::simulator },
     Step { name: "bench: arrays", lanes: &[Bench], part: Some(python::PART), run: python::bench },

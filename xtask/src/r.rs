@@ -48,14 +48,41 @@ pub(crate) fn test_with_python(workspace: &Workspace) -> Outcome {
         command.arg(script).arg(folder.join(pool));
         Ok((script.to_owned(), command))
     };
+    let use_cases = python::interpreter(workspace).map(|mut command| {
+        command.arg("r/cross/use_cases.py").arg(&folder).env("R_LIBS", &library);
+        ("r/cross/use_cases.py".to_owned(), command)
+    });
     let steps = [
         in_python("r/cross/write.py", "python.pool"),
         in_r("r/cross/read.R", "python.pool"),
         in_r("r/cross/write.R", "r.pool"),
         in_python("r/cross/read.py", "r.pool"),
+        use_cases,
     ];
     match steps.into_iter().collect::<Result<Vec<_>, Outcome>>() {
         Ok(steps) => run_all(steps),
+        Err(outcome) => outcome,
+    }
+}
+
+/// Shows real data that R and Python hand to each other.
+pub(crate) fn demo(workspace: &Workspace) -> Outcome {
+    example(workspace, &["examples/two_languages.py"])
+}
+
+/// Shows a program in R that is restarted in three ways, on real data.
+pub(crate) fn demo_restart(workspace: &Workspace) -> Outcome {
+    example(workspace, &["examples/regression.py"])
+}
+
+/// Runs a program in Python that runs some in R.
+fn example(workspace: &Workspace, words: &[&str]) -> Outcome {
+    let library = match installed(workspace) {
+        Ok(library) => library,
+        Err(outcome) => return outcome,
+    };
+    match python::interpreter(workspace) {
+        Ok(mut command) => Outcome::of_shown(command.args(words).env("R_LIBS", &library)),
         Err(outcome) => outcome,
     }
 }

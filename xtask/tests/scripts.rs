@@ -61,6 +61,10 @@ fn a_command_line_calls_for_its_lanes() {
     assert_eq!(lanes("test --dax"), "dax\n");
     assert_eq!(lanes("test --deep"), "deep\n");
     assert_eq!(lanes("test --deep chroot --budget 40m"), "deep deep-chroot\n");
+    let lanes = |line: &str| stdout(&with_run(&format!("lanes_of {line}")));
+    assert_eq!(lanes("test"), "test python r\n");
+    assert_eq!(lanes("demo"), "demo python r\n");
+    assert_eq!(lanes("fix"), "fix\n");
 }
 
 /// Runs `run` itself with a cache of its own, which tells whether anything was begun.

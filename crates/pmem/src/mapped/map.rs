@@ -28,13 +28,34 @@ const NEAR_BYTES: u64 = 4 << 20;
 pub(super) struct Reservation {
     reserved: *mut c_void,
     reserved_bytes: usize,
-    /// First aligned byte.
+    /// First byte of the range.
     pub(super) base: *mut u8,
     len_bytes: usize,
 }
 
 impl Reservation {
     pub(super) fn new(len_bytes: usize, alignment_bytes: usize) -> rustix::io::Result<Reservation> {
+        Reservation::around(0, len_bytes, alignment_bytes, ProtFlags::empty())
+    }
+
+    /// A range that begins with `room_bytes` of the process's own memory; what follows is aligned. All of it is memory until
+    /// files are mapped there, which takes one call of the system less than a mapping of its own for the room.
+    pub(super) fn after_memory(
+        room_bytes: usize,
+        len_bytes: usize,
+        alignment_bytes: usize,
+    ) -> rustix::io::Result<Reservation> {
+        let len_bytes = room_bytes.checked_add(len_bytes).ok_or(Errno::NOMEM)?;
+        Reservation::around(room_bytes, len_bytes, alignment_bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Reserves a range of which the byte at `aligned_at_bytes` is aligned.
+    fn around(
+        aligned_at_bytes: usize,
+        len_bytes: usize,
+        alignment_bytes: usize,
+        protection: ProtFlags,
+    ) -> rustix::io::Result<Reservation> {
         let page = rustix::param::page_size();
         let reserved_bytes = len_bytes
             .checked_next_multiple_of(page)
@@ -42,8 +63,8 @@ impl Reservation {
             .ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: without MAP_FIXED a new mapping replaces nothing.
-        let reserved = unsafe { mm::mmap_anonymous(ptr::null_mut(), reserved_bytes, ProtFlags::empty(), flags)? };
-        let skip_bytes = reserved.addr().wrapping_neg() % alignment_bytes;
+        let reserved = unsafe { mm::mmap_anonymous(ptr::null_mut(), reserved_bytes, protection, flags)? };
+        let skip_bytes = (reserved.addr() + aligned_at_bytes).wrapping_neg() % alignment_bytes;
         Ok(Reservation { reserved, reserved_bytes, base: reserved.cast::<u8>().wrapping_add(skip_bytes), len_bytes })
     }
 
@@ -81,17 +102,6 @@ impl Reservation {
 /// How a file is mapped for stores that go to it.
 pub(super) fn shared(file: &MappedFile) -> MapFlags {
     if file.map_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED }
-}
-
-impl Reservation {
-    /// Maps memory of the process at the start of the range.
-    pub(super) fn place_memory(&self, len_bytes: usize) -> rustix::io::Result<()> {
-        assert!(len_bytes <= self.len_bytes, "outside the reservation");
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
-        // SAFETY: MAP_FIXED replaces only pages of this reservation, to which nobody has a pointer yet.
-        unsafe { mm::mmap_anonymous(self.base.cast(), len_bytes, protection, flags)? };
-        Ok(())
-    }
 }
 
 impl Drop for Reservation {

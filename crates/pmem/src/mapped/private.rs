@@ -68,15 +68,13 @@ impl Mapping {
         let mapped_bytes = (len_bytes + skip_bytes as u64).next_multiple_of(unit) as usize;
         // What the first page holds before the data is private as well, and counts as room.
         let room_bytes = room_bytes.saturating_sub(skip_bytes).next_multiple_of(page as usize);
-        // With room before them, the data do not begin at a huge page's start.
-        let is_huge = room_bytes == 0 && start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
+        let is_huge = start_bytes.is_multiple_of(HUGE_PAGE_BYTES as u64);
         let alignment_bytes = if is_huge { HUGE_PAGE_BYTES.max(unit as usize) } else { unit as usize };
-        let reservation = Reservation::new(mapped_bytes + room_bytes, alignment_bytes)
-            .map_err(|e| Error::io("reserving address space for a view", first.path(), e))?;
-        if room_bytes > 0 {
-            let placed = reservation.place_memory(room_bytes);
-            placed.map_err(|e| Error::io("making room before a view", first.path(), e))?;
-        }
+        let reserved = match room_bytes {
+            0 => Reservation::new(mapped_bytes, alignment_bytes),
+            _ => Reservation::after_memory(room_bytes, mapped_bytes, alignment_bytes),
+        };
+        let reservation = reserved.map_err(|e| Error::io("reserving address space for a view", first.path(), e))?;
         Ok(PrivateMapping { reservation, room_bytes, skip_bytes, len_bytes: len_bytes as usize, mapped_bytes })
     }
 
