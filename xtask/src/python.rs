@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::bench;
 use crate::cache;
 use crate::counts::Counts;
 use crate::step::Outcome;
@@ -62,8 +63,14 @@ pub(crate) fn demo_restart(workspace: &Workspace) -> Outcome {
     }
 }
 
-/// Measures the store beside the other ways to keep arrays.
+/// Measures the store beside the other ways to keep arrays, and beside a raw copy.
 pub(crate) fn bench(workspace: &Workspace) -> Outcome {
+    let mut build = workspace.cargo();
+    build.args(["build", "--quiet", "--locked", "--release", "--manifest-path", bench::PART, "-p", "peers-raw"]);
+    match Outcome::of_command(&mut build) {
+        Outcome::Done(_) => {}
+        outcome => return outcome,
+    }
     match interpreter(workspace) {
         Ok(mut command) => Outcome::of_shown(command.arg("peers/store/compare.py")),
         Err(outcome) => outcome,
