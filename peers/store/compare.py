@@ -33,6 +33,7 @@ import restored
 from formats import bytes_of
 
 SHARED_MEMORY = Path("/dev/shm")
+HUGE = "huge"
 MB = 1_000_000
 
 #: The exit code by which `./run bench` is told that something is missing here, and that this is no failure.
@@ -75,9 +76,10 @@ def print_place(folder: Path, parent: Path) -> None:
     print(f"# {parent} ({durability.filesystem}): {durability}; {durability.granularity} granularity; peers: {synced}")
 
 
-def run_with_huge_pages(size_mb: int, rounds: int) -> bool:
-    """Persists once more where pages have 2 MiB; tells whether it could."""
-    command = [sys.executable, __file__, "--only", "persist", "--size-mb", str(size_mb), "--rounds", str(rounds)]
+def run_with_huge_pages(parts: list[str], size_mb: int, rounds: int) -> bool:
+    """Measures where pages have 2 MiB; tells whether it could."""
+    command = [sys.executable, __file__, "--size-mb", str(size_mb), "--rounds", str(rounds)]
+    command += [f"--only={part}" for part in parts]
     try:
         code = huge.run(command)
     except OSError as error:
@@ -88,18 +90,20 @@ def run_with_huge_pages(size_mb: int, rounds: int) -> bool:
     return code == 0
 
 
-def default_places() -> list[Path]:
-    """The caches' folder, which is on a disk nearly everywhere, and shared memory."""
+def default_places() -> list[Path | str]:
+    """Shared memory, with its usual pages and with huge ones, and the caches' folder, which is on a disk nearly everywhere."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     disk = Path(os.environ.get("REMANENT_CACHE") or Path(caches) / "remanent") / "bench"
     disk.mkdir(parents=True, exist_ok=True)
-    return [SHARED_MEMORY, disk]
+    return [SHARED_MEMORY, HUGE, disk]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "places", nargs="*", type=Path, help="folders (default: shared memory, also with 2 MiB pages; the caches' folder)"
+        "places",
+        nargs="*",
+        help=f"folders, or {HUGE!r} for a tmpfs of 2 MiB pages (default: shared memory, {HUGE}, the caches' folder)",
     )
     parser.add_argument("--only", choices=PARTS, action="append", help="what to measure (default: all)")
     parser.add_argument("--size-mb", type=int, default=100, help="MB of each of the two arrays (default: 100)")
@@ -110,9 +114,12 @@ def main() -> None:
         persists.restore_and_tell(options.restore[0], Path(options.restore[1]))
         return
     parts = options.only or PARTS
-    ran = [run(place, parts, options.size_mb, options.rounds) for place in options.places or default_places()]
-    if not options.places and "persist" in parts:
-        ran.append(run_with_huge_pages(options.size_mb, options.rounds))
+    ran = []
+    for place in options.places or default_places():
+        if place == HUGE:
+            ran.append(run_with_huge_pages(parts, options.size_mb, options.rounds))
+        else:
+            ran.append(run(Path(place), parts, options.size_mb, options.rounds))
     if not all(ran):
         sys.exit(NOT_RUN)
 
