@@ -63,7 +63,9 @@ enum State {
 /// An open pool. Closing it leaves the arrays that it gave out valid.
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct NativePool {
-    /// Locked with the interpreter held, and only to look at it or to change it, never while Python runs.
+    /// Locked by threads that are attached to the interpreter, and only to look at it or to change it, never while Python
+    /// runs: so a thread that holds it waits for nobody. A fork stops the attached threads where Python runs, or is done
+    /// by the one that has the interpreter's lock; in the child nobody holds this.
     state: Mutex<State>,
     path: PathBuf,
     process_id: u32,
