@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+import quiet
 import remanent
 from figures import Figures, check, in_turn, print_figures, seconds
 from persists import MIB
@@ -72,6 +73,7 @@ def measure(pool: remanent.Pool, kept: np.ndarray, rounds: int) -> Figures:
     }
     figures: Figures = {name: [] for name in ways}
     for round_ in range(rounds + 1):
+        quiet.wait_for_rest()
         for name in in_turn(list(ways), round_):
             figures[name].append(ways[name](round_))
             check(np.array_equal(pool.restore(mode="r")["a"], kept), f"{name} persisted something else")

@@ -4,7 +4,7 @@ All are as durable when a persist returns: on a disk the peers' files and their 
 there is nothing to sync and the figures are emulated. In each round every way is measured once with data that is new,
 one after the other, forwards and backwards by turns. What was persisted is compared with what should have been, every
 time. A figure is the median, with its quartiles; a ratio is taken round by round, because what disturbs the machine
-disturbs both sides of a round.
+disturbs both sides of a round. Rounds begin when other work rests, if it does within half a minute.
 
     ./run bench                             # this and the other comparisons
     python peers/store/compare.py --help    # this one alone, with an environment that has the packages
@@ -28,6 +28,7 @@ import changes
 import huge
 import objects
 import persists
+import quiet
 import remanent
 import restored
 from formats import bytes_of
@@ -55,6 +56,7 @@ def run(parent: Path, parts: list[str], size_mb: int, rounds: int) -> bool:
             return False
         print_place(folder, parent)
         print(f"# 2 arrays of {size_mb} MB; {rounds} rounds in turn; {os.cpu_count()} CPUs")
+        others = quiet.Others()
         is_whole = "persist" not in parts or persists.run(folder, arrays, rounds)
     with tempfile.TemporaryDirectory(prefix="remanent-peers-store-", dir=parent) as text:
         folder = Path(text)
@@ -64,7 +66,7 @@ def run(parent: Path, parts: list[str], size_mb: int, rounds: int) -> bool:
             restored.run(folder, arrays, rounds)
         if "changes" in parts:
             changes.run(folder, arrays["a"], rounds)
-    print(flush=True)
+    print(f"# meanwhile other work had {others.share():.2f} of {os.cpu_count()} CPUs\n", flush=True)
     return is_whole
 
 

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+import quiet
 import remanent
 from figures import Figures, check, in_turn, print_figures, seconds
 from formats import RESTORES, SAVES, are_same, bytes_of, fingerprints
@@ -35,7 +36,9 @@ def run(parent: Path, rounds: int) -> None:
                 provenance = pool.durability.provenance
             for name in NEEDED:
                 SAVES[name][0](folder, arrays)
+            quiet.wait_for_rest()
             again_s = restore_again(folder, arrays, rounds)
+            quiet.wait_for_rest()
             new_s = restore_anew(folder, arrays, rounds)
         print_figures(f"restore {COUNT} arrays of {title}", again_s, provenance)
         print_figures(f"restore {COUNT} arrays of {title}, in a new process", new_s, provenance)

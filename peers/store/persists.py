@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+import quiet
 import remanent
 from figures import Figures, added, check, in_turn, print_figures, seconds
 from floor import BUILD, LIBRARY, Floor
@@ -167,10 +168,12 @@ def measure(place: Place, arrays: Arrays, rounds: int) -> tuple[Figures, Figures
     ways = place.ways(arrays)
     persist_s, restore_s, used_s = ({name: [] for name in names} for names in (ways, RESTORES, RESTORES))
     for round_ in range(rounds + 1):
+        quiet.wait_for_rest()
         for name in in_turn(list(ways), round_):
             persist_s[name].append(persist_new_data(name, ways[name], arrays))
         persist_everywhere(place, arrays)
         wanted = [{name: float(array.sum()) for name, array in arrays.items()}, fingerprints(arrays)]
+        quiet.wait_for_rest()
         for name in in_turn(list(RESTORES), round_):
             restored, used, *found = restore_elsewhere(name, place.folder)
             check(found == wanted, f"{name} restored something else")
@@ -193,6 +196,7 @@ def measure_floor(place: Place, floor: Floor, arrays: Arrays, threads: int, roun
     ways = place.beside_floor(floor, arrays, threads)
     figures: Figures = {name: [] for name in ways}
     for round_ in range(rounds + 1):
+        quiet.wait_for_rest()
         for name in in_turn(list(ways), round_):
             figures[name].append(persist_new_data(name, ways[name], arrays))
     plain, ours, interleaved = (values[1:] for values in figures.values())

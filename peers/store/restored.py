@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+import quiet
 import remanent
 from figures import Figures, check, in_turn, print_figures, seconds
 from formats import Arrays, bytes_of
@@ -49,6 +50,7 @@ def measure(
     out, wanted = np.zeros_like(arrays["a"]), np.zeros_like(arrays["a"])
     work(arrays["a"], arrays["b"], wanted)
     for round_ in range(rounds + 1):
+        quiet.wait_for_rest()
         for name in in_turn(list(sources), round_):
             found = sources[name]()
             for figures in (first_s, next_s):
