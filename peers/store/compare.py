@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -115,6 +116,8 @@ def main() -> None:
     if options.restore:
         persists.restore_and_tell(options.restore[0], Path(options.restore[1]))
         return
+    # Ended by others it still takes its gigabytes of shared memory back.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parts = options.only or PARTS
     ran = []
     for place in options.places or default_places():
