@@ -13,8 +13,8 @@ mod value;
 
 use pyo3::prelude::*;
 
-/// The native half of the package. Free-threaded interpreters are not tested, so they turn their lock on for it.
-#[pymodule(gil_used = true)]
+/// The native half of the package. It needs no lock of the interpreter: what handles share is behind locks of their own.
+#[pymodule(gil_used = false)]
 mod _remanent {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

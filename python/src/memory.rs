@@ -7,6 +7,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use store::{Buffer, DirectView, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
 
+/// Private objects below this size are copies: a mapping each would cost more.
+const SMALL_BYTES: u64 = 64 << 10;
+
 /// The bytes of one object, or of one buffer of it, exported as a buffer: where they lie and read-only, or private to this
 /// process and writable, or a copy.
 ///
@@ -43,19 +46,20 @@ pub(crate) enum Form {
 }
 
 impl Memory {
-    /// Small ones have no private form, and are read-only.
-    pub(crate) fn new(view: ObjectView<Mapped>, form: Form, small_bytes: u64) -> Result<Memory> {
+    /// Small ones have no private form, but are copied.
+    pub(crate) fn new(view: ObjectView<Mapped>, form: Form) -> Result<Memory> {
         let len_bytes = view.descriptor().payload_bytes();
         // Where it lies in pieces, putting it together page by page costs least.
         let private = match form {
-            Form::Private if len_bytes >= small_bytes => none_on_devices(view.private())?,
+            Form::Private if len_bytes >= SMALL_BYTES => none_on_devices(view.private())?,
             Form::Shared if view.has_waiting_bytes() => none_on_devices(view.private())?,
             _ => None,
         };
-        let bytes = match (form, private) {
-            (_, Some(private)) => Bytes::Private(private),
-            (Form::Copied, None) => Bytes::Copied(view.to_bytes()?),
-            (_, None) => Bytes::Object(view),
+        let is_copied = form == Form::Copied || form == Form::Private && len_bytes < SMALL_BYTES;
+        let bytes = match private {
+            Some(private) => Bytes::Private(private),
+            None if is_copied => Bytes::Copied(view.to_bytes()?),
+            None => Bytes::Object(view),
         };
         Ok(Memory::over(bytes, len_bytes, form, false))
     }

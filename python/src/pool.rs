@@ -10,8 +10,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
-    Buffer, Checksum, Descriptor, ErrorCode, Flags, Mapped, ObjectKind, ObjectView, OpenMode, Order, PartOptions,
-    Store, Stripe,
+    Buffer, Checksum, DType, Descriptor, ErrorCode, Flags, Mapped, ObjectKind, ObjectView, OpenMode, Order,
+    PartOptions, Store, Stripe, Value,
 };
 
 use crate::dtype::to_numpy;
@@ -19,9 +19,6 @@ use crate::error::{exception_at, raise};
 use crate::memory::{Form, Memory};
 use crate::persist::{How, Item, Persisted, persist};
 use crate::value::to_tree;
-
-/// Objects below this size are copied by the Python layer: a mapping each would cost more.
-const SMALL_BYTES: u64 = 64 << 10;
 
 /// How often a thread that closes a pool looks whether the others are done with it.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -66,7 +63,9 @@ enum State {
 /// An open pool. Closing it leaves the arrays that it gave out valid.
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct NativePool {
-    /// Locked with the interpreter held, and only to look at it or to change it, never while Python runs.
+    /// Locked by threads that are attached to the interpreter, and only to look at it or to change it, never while Python
+    /// runs: so a thread that holds it waits for nobody. A fork stops the attached threads where Python runs, or is done
+    /// by the one that has the interpreter's lock; in the child nobody holds this.
     state: Mutex<State>,
     path: PathBuf,
     process_id: u32,
@@ -275,11 +274,16 @@ impl NativePool {
             "copied" => Form::Copied,
             other => return Err(PyValueError::new_err(format!("there is no form {other:?}"))),
         };
-        let views = self.run(py, |store| match names {
-            Some(names) => store.get_all(&names.iter().map(String::as_str).collect::<Vec<_>>()),
-            None => store.get_every(),
+        // Other threads get the interpreter once, and not again for each object.
+        let parts = self.run(py, |store| {
+            let views = match names {
+                Some(names) => store.get_all(&names.iter().map(String::as_str).collect::<Vec<_>>())?,
+                None => store.get_every()?,
+            };
+            views.into_iter().map(|view| Parts::new(view, form)).collect::<store::Result<Vec<_>>>()
         })?;
-        views.into_iter().map(|view| restored(py, view, form)).collect()
+        let mut dtypes = Dtypes::default();
+        parts.into_iter().map(|parts| restored(py, parts, &mut dtypes)).collect()
     }
 
     /// Memory of the pool for something that is made there.
@@ -418,27 +422,52 @@ fn order_letter(descriptor: &Descriptor) -> char {
     }
 }
 
-/// As [`restored`]; in the place of the dtype stands the tree, and in that of the memory a list of them.
-fn restored_value(py: Python<'_>, view: ObjectView<Mapped>, form: Form) -> PyResult<Restored<'_>> {
-    let value = Arc::new(view.value().map_err(|error| raise(py, &error))?);
-    let memory = |number| {
-        let buffer = Buffer(number);
-        py.detach(|| Memory::of_part(value.clone(), buffer, form)).map_err(|error| raise(py, &error))
-    };
-    let memories = (0..value.buffers()).map(memory).collect::<PyResult<Vec<_>>>()?;
-    let tree = to_tree(py, value.tree())?.into_any();
-    Ok((view.name().to_owned(), "value", tree, PyTuple::empty(py), 'C', memories))
+/// What is known of an object without the interpreter.
+struct Parts {
+    name: String,
+    descriptor: Descriptor,
+    value: Option<Arc<Value>>,
+    memories: Vec<Memory>,
 }
 
-fn restored(py: Python<'_>, view: ObjectView<Mapped>, form: Form) -> PyResult<Restored<'_>> {
-    let descriptor = view.descriptor().clone();
-    if descriptor.kind() == ObjectKind::Value {
-        return restored_value(py, view, form);
+impl Parts {
+    fn new(view: ObjectView<Mapped>, form: Form) -> store::Result<Parts> {
+        let (name, descriptor) = (view.name().to_owned(), view.descriptor().clone());
+        if descriptor.kind() != ObjectKind::Value {
+            return Ok(Parts { name, descriptor, value: None, memories: vec![Memory::new(view, form)?] });
+        }
+        let value = Arc::new(view.value()?);
+        let memory = |number| Memory::of_part(value.clone(), Buffer(number), form);
+        let memories = (0..value.buffers()).map(memory).collect::<store::Result<_>>()?;
+        Ok(Parts { name, descriptor, value: Some(value), memories })
     }
-    let dtype = to_numpy(py, descriptor.dtype())?;
-    let shape = PyTuple::new(py, descriptor.shape())?;
+}
+
+/// The last dtype that was asked for: objects that are restored together are often of one.
+#[derive(Default)]
+struct Dtypes<'py>(Option<(DType, Bound<'py, PyAny>)>);
+
+impl<'py> Dtypes<'py> {
+    fn get(&mut self, py: Python<'py>, dtype: &DType) -> PyResult<Bound<'py, PyAny>> {
+        match &self.0 {
+            Some((last, made)) if last == dtype => Ok(made.clone()),
+            _ => {
+                let made = to_numpy(py, dtype)?;
+                self.0 = Some((dtype.clone(), made.clone()));
+                Ok(made)
+            }
+        }
+    }
+}
+
+/// The object for the Python layer. Of a value, its tree stands in the place of the dtype, and each buffer has a memory.
+fn restored<'py>(py: Python<'py>, parts: Parts, dtypes: &mut Dtypes<'py>) -> PyResult<Restored<'py>> {
+    let Parts { name, descriptor, value, memories } = parts;
     let (kind, order) = (kind_name(&descriptor), order_letter(&descriptor));
-    let name = view.name().to_owned();
-    let memory = py.detach(|| Memory::new(view, form, SMALL_BYTES)).map_err(|error| raise(py, &error))?;
-    Ok((name, kind, dtype, shape, order, vec![memory]))
+    if let Some(value) = value {
+        let tree = to_tree(py, value.tree())?.into_any();
+        return Ok((name, kind, tree, PyTuple::empty(py), order, memories));
+    }
+    let dtype = dtypes.get(py, descriptor.dtype())?;
+    Ok((name, kind, dtype, PyTuple::new(py, descriptor.shape())?, order, memories))
 }

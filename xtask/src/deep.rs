@@ -7,6 +7,7 @@
 //! power cuts are a campaign inside this program.
 
 mod chroot;
+mod freethreaded;
 mod journal;
 mod mutants;
 mod settings;
@@ -123,6 +124,12 @@ const LANES: &[DeepLane] = &[
         about: "R CMD check of the R package",
         protocol: &["crates/capi", "r"],
         work: Work::Once(r::check),
+    },
+    DeepLane {
+        name: "freethreaded",
+        about: "the Python package's tests on a free-threaded interpreter",
+        protocol: &["crates/pmem", "crates/store", "python", "Cargo.lock", "xtask/src/deep/freethreaded.rs"],
+        work: Work::Once(freethreaded::run),
     },
     DeepLane {
         name: "peers-build",

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::bench;
 use crate::cache;
 use crate::counts::Counts;
 use crate::step::Outcome;
@@ -18,6 +19,8 @@ use crate::workspace::Workspace;
 /// The file that makes the folder a package.
 pub(crate) const PART: &str = "python/pyproject.toml";
 const MANIFEST: &str = "python/Cargo.toml";
+/// How the names of extensions end that one build makes for many versions of Python.
+const STABLE_ENDING: &str = ".abi3.so";
 
 /// Runs the package's tests.
 pub(crate) fn test(workspace: &Workspace) -> Outcome {
@@ -62,8 +65,14 @@ pub(crate) fn demo_restart(workspace: &Workspace) -> Outcome {
     }
 }
 
-/// Measures the store beside the other ways to keep arrays.
+/// Measures the store beside the other ways to keep arrays, and beside a raw copy.
 pub(crate) fn bench(workspace: &Workspace) -> Outcome {
+    let mut build = workspace.cargo();
+    build.args(["build", "--quiet", "--locked", "--release", "--manifest-path", bench::PART, "-p", "peers-raw"]);
+    match Outcome::of_command(&mut build) {
+        Outcome::Done(_) => {}
+        outcome => return outcome,
+    }
     match interpreter(workspace) {
         Ok(mut command) => Outcome::of_shown(command.arg("peers/store/compare.py")),
         Err(outcome) => outcome,
@@ -138,17 +147,37 @@ fn venv_python() -> Result<PathBuf, Outcome> {
     python.ok_or(Outcome::NotRun("there is no Python environment; call ./run, which makes it".into()))
 }
 
+/// A copy of the package in a target folder, with an extension that another manifest builds for another interpreter.
+/// Returns what that interpreter's PYTHONPATH has to name.
+pub(crate) fn copy_for(
+    workspace: &Workspace,
+    interpreter: &Path,
+    manifest: &str,
+    target: &Path,
+) -> Result<PathBuf, String> {
+    let mut build = workspace.cargo();
+    build.args(["build", "--manifest-path", manifest]).arg("--target-dir").arg(target);
+    let built = built_extension(build.env("PYO3_PYTHON", interpreter))?;
+    let extension = extension_path(&workspace.read(PART)?)?;
+    let place = target.join("package");
+    let folder = place.join(&extension).parent().expect("a module of a package").to_owned();
+    cache::remove(&place)?;
+    let copied = fs::create_dir_all(&folder).and_then(|()| {
+        for entry in fs::read_dir(workspace.path("python/remanent"))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "py") {
+                fs::copy(&path, folder.join(path.file_name().expect("a file")))?;
+            }
+        }
+        // Every interpreter takes this ending; the one for many versions is not for those without a lock.
+        fs::copy(&built, place.join(extension.replace(STABLE_ENDING, ".so")))
+    });
+    copied.map(|_| place).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
 fn place_extension(workspace: &Workspace) -> Result<(), String> {
     let place = workspace.path("python").join(extension_path(&workspace.read(PART)?)?);
-    let mut build = workspace.cargo();
-    build.args(["build", "--quiet", "--locked", "--release", "--message-format", "json-render-diagnostics"]);
-    let output = build.args(["--manifest-path", MANIFEST]).stderr(Stdio::piped()).output();
-    let output = output.map_err(|error| format!("cargo does not start: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    let built = shared_library(&String::from_utf8_lossy(&output.stdout))
-        .ok_or_else(|| format!("{MANIFEST} builds no shared library"))?;
+    let built = built_extension(workspace.cargo().args(["build", "--manifest-path", MANIFEST]))?;
     // By rename, for a process may have the old one mapped.
     let temporary = place.with_extension("part");
     fs::copy(&built, &temporary)
@@ -156,11 +185,21 @@ fn place_extension(workspace: &Workspace) -> Result<(), String> {
         .map_err(|error| format!("{built} to {}: {error}", place.display()))
 }
 
+/// The shared library that a cargo build makes.
+fn built_extension(build: &mut Command) -> Result<String, String> {
+    build.args(["--quiet", "--locked", "--release", "--message-format", "json-render-diagnostics"]);
+    let output = build.stderr(Stdio::piped()).output().map_err(|error| format!("cargo does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    shared_library(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| format!("{build:?} makes no shared library"))
+}
+
 /// Where the extension belongs, from `module-name = "package.module"`.
 fn extension_path(pyproject: &str) -> Result<String, String> {
     let name = pyproject.lines().find_map(|line| line.strip_prefix("module-name = \"")?.strip_suffix('"'));
     let name = name.ok_or(format!("{PART} has no line `module-name = \"package.module\"`"))?;
-    Ok(format!("{}.abi3.so", name.replace('.', "/")))
+    Ok(format!("{}{STABLE_ENDING}", name.replace('.', "/")))
 }
 
 /// The last shared library among cargo's messages: that of the package which was asked for.

@@ -11,7 +11,8 @@ use crate::workspace::Workspace;
 const PLACES: [&str; 3] = ["", "chroot", "tools"];
 
 /// How the names of things begin of which only the newest is used: the rest of the name is a version or a key.
-const KEYED: [&str; 5] = ["venv-", "kernel-cloud-", "kernel-full-", "busybox-", "mdbook-"];
+const KEYED: [&str; 7] =
+    ["venv-", "kernel-cloud-", "kernel-full-", "busybox-", "mdbook-", "freethreaded-packages-", "freethreaded-python-"];
 
 /// Lists and removes; tells whether all removals succeeded.
 pub(crate) fn run(workspace: &Workspace) -> bool {

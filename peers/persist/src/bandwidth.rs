@@ -2,39 +2,18 @@
 
 use std::num::NonZeroUsize;
 
+use peers_raw::{self as raw, CopyPiece, in_parts};
 use remanent_pmem::{MediaMap, copy_parallel};
 
 use crate::fixture::{Fixture, Paired, SOURCE_BYTES};
 use crate::libpmem::Libpmem;
-use crate::raw;
-
-type CopyPiece<'a> = &'a (dyn Fn(*mut u8, *const u8, usize) + Sync);
 
 /// A block of the data-acquisition experiment whose buffers the capture product follows.
 const BLOCK_BYTES: usize = 5568;
 
-struct Shared<T>(*mut T, *const T);
-// SAFETY: the threads write disjoint halves of the target and only read the source.
-unsafe impl<T> Sync for Shared<T> {}
-
-/// Halves the payload between threads, as anybody would by hand.
-fn in_halves(to: *mut u8, from: *const u8, threads: usize, copy: CopyPiece) {
-    let shared = &Shared(to, from);
-    let part_bytes = SOURCE_BYTES / threads;
-    std::thread::scope(|scope| {
-        for part in 1..threads {
-            scope.spawn(move || {
-                let Shared(to, from) = *shared;
-                copy(to.wrapping_add(part * part_bytes), from.wrapping_add(part * part_bytes), part_bytes);
-            });
-        }
-        copy(to, from, part_bytes);
-    });
-}
-
 pub(crate) fn run(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
     println!("512 MiB, GiB/s            remanent   peer        rate ratio [quartiles]");
-    // SAFETY: `in_halves` hands out ranges inside the source and the mapping.
+    // SAFETY: `in_parts` hands out ranges inside the source and the mapping.
     let raw_copy: CopyPiece = &|to, from, len| unsafe { raw::copy(to, from, len) };
     // SAFETY: the same.
     let interleaved_copy: CopyPiece = &|to, from, len| unsafe { raw::copy_interleaved(to, from, len) };
@@ -58,7 +37,7 @@ pub(crate) fn run(fixture: &Fixture, peer: &Libpmem, rounds: usize) {
                     // SAFETY: the source has that many bytes.
                     unsafe { copy_parallel(&fixture.mapped, &fixture.map, 0, from, SOURCE_BYTES, threads, None) };
                 },
-                || in_halves(fixture.map.base(), from, threads, copy),
+                || in_parts(fixture.map.base(), from, SOURCE_BYTES, threads, copy),
             );
             print(&format!("{name}, {threads} threads"), &paired, SOURCE_BYTES);
         }

@@ -18,7 +18,6 @@ mod bandwidth;
 mod fixture;
 mod latency;
 mod libpmem;
-mod raw;
 
 /// libpmem's settings that are tried; the best of them at each length is what "tuned" means.
 const SETTINGS: [(&str, &[(&str, &str)]); 4] = [

@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 /// # Safety
 /// `from` is readable and `to` writable for `len_bytes` bytes, a multiple of 256; `to` is aligned to a line.
 #[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
+pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
     // SAFETY: the caller's promise, and the feature was just detected.
     unsafe {
         if std::is_x86_feature_detected!("avx512f") {
@@ -49,7 +49,7 @@ unsafe fn sse2(to: *mut u8, from: *const u8, len_bytes: usize) {
 /// # Safety
 /// As [`copy`].
 #[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn copy_interleaved(to: *mut u8, from: *const u8, len_bytes: usize) {
+pub unsafe fn copy_interleaved(to: *mut u8, from: *const u8, len_bytes: usize) {
     let blocks_bytes = len_bytes / 16384 * 16384;
     // SAFETY: the caller's promise, and the feature was just detected.
     unsafe {
@@ -83,7 +83,7 @@ unsafe fn avx512_pages(to: *mut u8, from: *const u8) {
 /// # Safety
 /// As memcpy.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn copy_interleaved(to: *mut u8, from: *const u8, len_bytes: usize) {
+pub unsafe fn copy_interleaved(to: *mut u8, from: *const u8, len_bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len_bytes) };
 }
@@ -93,7 +93,7 @@ pub(crate) unsafe fn copy_interleaved(to: *mut u8, from: *const u8, len_bytes: u
 /// # Safety
 /// As memcpy.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
+pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len_bytes) };
 }
