@@ -76,7 +76,7 @@ type Restored<'py> = (String, &'static str, Bound<'py, PyAny>, Bound<'py, PyTupl
 
 impl NativePool {
     fn new(store: Store<Mapped>, path: PathBuf) -> NativePool {
-        NativePool { state: Mutex::new(State::Open(Arc::new(store))), path, process_id: std::process::id() }
+        NativePool { state: Mutex::new(State::Open(Arc::new(store))), path, process_id: store::process_id() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -90,7 +90,7 @@ impl NativePool {
     }
 
     fn is_here(&self) -> bool {
-        std::process::id() == self.process_id
+        store::process_id() == self.process_id
     }
 
     fn store(&self, py: Python<'_>) -> PyResult<Arc<Store<Mapped>>> {

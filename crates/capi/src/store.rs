@@ -93,7 +93,7 @@ impl Drop for Use<'_> {
 impl StoreHandle {
     fn new(store: Store<Mapped>, path: PathBuf) -> StoreHandle {
         let state = State { store: Some(Arc::new(store)), users: 0, is_closing: false };
-        StoreHandle { state: Mutex::new(state), idle: Condvar::new(), path, process_id: std::process::id() }
+        StoreHandle { state: Mutex::new(state), idle: Condvar::new(), path, process_id: store::process_id() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,7 +101,7 @@ impl StoreHandle {
     }
 
     fn is_here(&self) -> bool {
-        self.process_id == std::process::id()
+        self.process_id == store::process_id()
     }
 
     /// The store, for one call. In a forked child the lock is not even looked at: its holder may be missing.

@@ -28,6 +28,7 @@ use crate::detect::Detector;
 use crate::error::{Error, Result, Uuid};
 use crate::media::{LockKind, Media, MediaFile, OpenMode, Stripe};
 use crate::pins::WRITER_AT;
+use crate::process::process_id;
 
 mod changed;
 mod direct;
@@ -205,7 +206,7 @@ impl Media for Mapped {
     }
 
     fn process_id(&self) -> u32 {
-        std::process::id()
+        process_id()
     }
 
     fn unix_time_s(&self) -> u64 {

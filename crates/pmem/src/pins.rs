@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
 use crate::media::{LockKind, MediaFile};
+use crate::process::process_id;
 
 /// The writer's lock.
 pub(crate) const WRITER_AT: u64 = 1 << 61;
@@ -48,7 +49,7 @@ struct Counts {
 
 impl Counts {
     fn new() -> Counts {
-        Counts { process_id: std::process::id(), pins: Mutex::default() }
+        Counts { process_id: process_id(), pins: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
@@ -57,7 +58,7 @@ impl Counts {
 
     /// Changes the counts, but for a forked child, which must not wait for the lock.
     fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, usize>)) {
-        if std::process::id() == self.process_id {
+        if process_id() == self.process_id {
             change(&mut self.lock());
         }
     }
@@ -177,7 +178,7 @@ mod tests {
     /// Counts as a forked child sees them: those of another process, locked by a thread that is not there.
     #[test]
     fn a_forked_child_clones_and_drops_pins_without_waiting_for_whoever_counted_at_the_fork() {
-        let process_id = std::process::id().wrapping_add(1);
+        let process_id = process_id().wrapping_add(1);
         let own = Arc::new(Counts { process_id, pins: Mutex::new(BTreeMap::from([(7, 1)])) });
         let pin = Pin { generation: 7, own: own.clone() };
         let counting = own.lock();

@@ -11,7 +11,7 @@ use crate::set::PoolSet;
 
 /// A named region, pinned: its extents stay as they are while this lives, whatever becomes of the name.
 pub struct Region<M: Media> {
-    name: Box<str>,
+    name: Arc<str>,
     info: Arc<RegionInfo>,
     pin: Pin,
     shared: Arc<Shared<M>>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pmem::{DirectMapping, Extent, Reservation, forks};
+use pmem::{DirectMapping, Extent, Reservation, forks, process_id};
 
 use crate::direct::Draft;
 use crate::source::Source;
@@ -83,7 +83,7 @@ pub(crate) type Hold = Arc<Mutex<Box<dyn Any + Send + Sync>>>;
 
 impl Holders {
     pub(crate) fn new() -> Holders {
-        Holders { process_id: std::process::id(), state: Mutex::default() }
+        Holders { process_id: process_id(), state: Mutex::default() }
     }
 
     /// As long as this is held nobody becomes a holder.
@@ -93,7 +93,7 @@ impl Holders {
 
     /// Changes the state, but for a forked child: what it has inherited is pinned by locks.
     fn change(&self, change: impl FnOnce(&mut State)) {
-        if std::process::id() == self.process_id {
+        if process_id() == self.process_id {
             change(&mut self.lock());
         }
     }
@@ -165,7 +165,7 @@ impl Holders {
     /// Whether stores to a view go straight; never in a forked child.
     pub(crate) fn has_direct(&self, address: usize) -> bool {
         let is_straight = |direct: &Direct| !matches!(direct.straight, Straight::Draft(None));
-        std::process::id() == self.process_id && self.lock().directs.get(&address).is_some_and(is_straight)
+        process_id() == self.process_id && self.lock().directs.get(&address).is_some_and(is_straight)
     }
 
     /// Forgets a view, whose mapping is still there.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pmem::{
     Backing, Durability, ErrorCode, Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pending,
     Pool, PoolInfo, Prefault, PrefaultProgress, RedoBatch, Region, RegionInfo, RegionSpec, Stripe, Touch,
-    default_copy_threads,
+    default_copy_threads, process_id,
 };
 
 use crate::descriptor::{Descriptor, Flags};
@@ -80,7 +80,7 @@ impl Running {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if self.process_id != std::process::id() {
+        if self.process_id != process_id() {
             // The threads stayed in the process that forked; waiting for them would never end.
             self.running.drain(..).for_each(std::mem::forget);
         }
@@ -142,7 +142,7 @@ impl<M: Media> Store<M> {
     }
 
     fn over(pool: Pool<M>) -> Store<M> {
-        let process_id = std::process::id();
+        let process_id = process_id();
         let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
         let holders = Arc::new(Holders::new());
         Store {

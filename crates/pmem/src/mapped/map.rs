@@ -49,6 +49,20 @@ impl Reservation {
         Reservation::around(room_bytes, len_bytes, alignment_bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
+    /// A range that is a piece of a file, where the kernel places it; both are whole pages.
+    pub(super) fn of_file(
+        file: &MappedFile,
+        file_bytes: u64,
+        len_bytes: usize,
+        flags: MapFlags,
+    ) -> rustix::io::Result<Reservation> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without MAP_FIXED a new mapping replaces nothing.
+        let reserved =
+            unsafe { mm::mmap(ptr::null_mut(), len_bytes, protection, flags, &file.descriptor, file_bytes)? };
+        Ok(Reservation { reserved, reserved_bytes: len_bytes, base: reserved.cast(), len_bytes })
+    }
+
     /// Reserves a range of which the byte at `aligned_at_bytes` is aligned.
     fn around(
         aligned_at_bytes: usize,

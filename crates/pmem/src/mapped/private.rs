@@ -53,9 +53,32 @@ impl Mapping {
             let reason = "device-DAX devices have no private mappings; ask for a read-only view";
             return Err(Error::Unsupported { what: "a private view", reason });
         }
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        if room_bytes == 0
+            && let Some(view) = self.view_in_one_call(offset_bytes, len_bytes, flags)?
+        {
+            return Ok(view);
+        }
         let view = self.reserve_view(offset_bytes, len_bytes, room_bytes)?;
-        self.place_view(&view, offset_bytes, |_| MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        self.place_view(&view, offset_bytes, |_| flags)?;
         Ok(view)
+    }
+
+    /// A view that the kernel places. None where it lies in several pieces, and on fs-DAX, whose huge pages want an address
+    /// that is aligned like the file; tmpfs sees to that itself if it has them.
+    fn view_in_one_call(&self, offset_bytes: u64, len_bytes: u64, flags: MapFlags) -> Result<Option<PrivateMapping>> {
+        let skip_bytes = (offset_bytes % rustix::param::page_size() as u64) as usize;
+        let mapped_bytes = (len_bytes as usize + skip_bytes).next_multiple_of(rustix::param::page_size());
+        let Some(segment) = self.segments(offset_bytes - skip_bytes as u64, mapped_bytes as u64).next() else {
+            return Ok(None);
+        };
+        let file = &self.files[segment.member];
+        if segment.len_bytes < mapped_bytes as u64 || file.map_sync {
+            return Ok(None);
+        }
+        let reservation = Reservation::of_file(file, segment.file_bytes, mapped_bytes, flags)
+            .map_err(|e| Error::io("mapping a view", file.path(), e))?;
+        Ok(Some(PrivateMapping { reservation, room_bytes: 0, skip_bytes, len_bytes: len_bytes as usize, mapped_bytes }))
     }
 
     /// Address space for a view of a range, in which none of the range is mapped yet.
