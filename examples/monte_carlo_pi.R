@@ -1,5 +1,6 @@
 # Pi by the Monte Carlo method, in R; monte_carlo_pi.py beside this runs it: --language r.
-here <- dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)))
+# Rscript writes a space in the file's name as ~+~.
+here <- dirname(gsub("~+~", " ", sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)), fixed = TRUE))
 source(file.path(here, "restarts.R"))
 needs("remanent")
 

@@ -1,5 +1,6 @@
 # Multiple linear regression of a CSV file's records, in R; regression.py beside this runs it, and tells what it is about.
-here <- dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)))
+# Rscript writes a space in the file's name as ~+~.
+here <- dirname(gsub("~+~", " ", sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)), fixed = TRUE))
 source(file.path(here, "restarts.R"))
 needs("data.table", "remanent")
 

@@ -1,5 +1,6 @@
 # R's part of two_languages.py beside this: writes real data, and checks what Python has made of it.
-here <- dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)))
+# Rscript writes a space in the file's name as ~+~.
+here <- dirname(gsub("~+~", " ", sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)), fixed = TRUE))
 source(file.path(here, "restarts.R"))
 needs("data.table", "remanent")
 

@@ -136,8 +136,10 @@ class Pool(MutableMapping[str, Any]):
         progress cannot close the pool that its own thread persists into, and the handler of a signal not the one that
         its thread is closing: `RuntimeError`.
         """
-        self._native.close()
-        self._made.clear()
+        try:
+            self._native.close()
+        finally:
+            self._made.clear()
 
     # The mapping.
 
@@ -201,8 +203,13 @@ class Pool(MutableMapping[str, Any]):
         An object named like one of these goes into the mapping.
         """
         may_pickle = self._pickle if pickle is None else pickle
-        items = [flatten(name, value, may_pickle) for name, value in {**(arrays or {}), **more}.items()]
-        return self._commit(items, [], threads, checksum, progress)
+        objects = {**(arrays or {}), **more}
+        items = [flatten(name, value, may_pickle) for name, value in objects.items()]
+        persisted = self._commit(items, [], threads, checksum, progress)
+        for name, value in objects.items():
+            if name in self._made and self._made[name] is value:
+                del self._made[name]
+        return persisted
 
     def empty(self, name: str, shape: Shape, dtype: Any = float, order: Order = "C") -> np.ndarray:
         """An array in the pool to begin with, of any content, as `numpy.empty` makes it.
@@ -211,8 +218,8 @@ class Pool(MutableMapping[str, Any]):
         ``pool.persist(name=array)``. That copies nothing: what the processor still has of it is flushed. From then on the
         array is private to this process, as a restored one; what is written to it can be persisted again.
 
-        In the child of a fork it is private at once, with the bytes that it has or, as long as the child has not written to
-        them, those that its parent writes.
+        In the child of a fork it is private at once. Where the child has not written to it, it shows what its parent has
+        there later, be it another object: read there what was persisted, and not what was being made.
         """
         check_name(name)
         array = self._memory_for(shape, np.dtype(dtype), order)
@@ -255,8 +262,6 @@ class Pool(MutableMapping[str, Any]):
             if tell is not None:
                 total_bytes = sum(size_of(item) for item in items)
                 tell(total_bytes, total_bytes)
-        for name, _, _ in written:
-            self._made.pop(name, None)
         return Persisted(generation, {name: Written(way, copied) for name, way, copied in written})
 
     def restore(
@@ -275,7 +280,8 @@ class Pool(MutableMapping[str, Any]):
         large arrays are read-only in either mode. ``'r+'`` for arrays whose bytes are changed where they lie: what is
         written is durable when the array is persisted under its name, which copies nothing, and a crash before that leaves
         old and new bytes mixed (`ObjectInfo.interrupted`). Such an object is `InUse` for everybody else until the array is
-        gone or the pool is closed, and cannot be had while anybody else has it; the pool must be open for writing.
+        gone or the pool is closed, and cannot be had while anybody else has it; the pool must be open for writing, and stays
+        open as long as the array lives, unless it is closed. Several objects need not come from the same commit then.
         to: ``'pmem'`` leaves the bytes where they are; ``'dram'`` copies them to memory of the process, which is worth its
         time where the pool's device is slower.
         populate: touches every page, so that a lost one is an exception here. Without it restoring takes as long for a

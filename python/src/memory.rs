@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use crate::pool::NativePool;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use store::{Buffer, DirectView, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
@@ -19,6 +20,8 @@ const SMALL_BYTES: u64 = 64 << 10;
 #[pyclass(frozen, module = "remanent._remanent")]
 pub(crate) struct Memory {
     bytes: Bytes,
+    /// Stores to memory of the pool itself are worth nothing when nobody has the pool open any more, so that keeps it.
+    _pool: Option<Py<NativePool>>,
     len_bytes: usize,
     is_writable: bool,
     is_small: bool,
@@ -78,13 +81,15 @@ impl Memory {
     }
 
     /// Memory of the pool itself.
-    pub(crate) fn direct(view: DirectView) -> Memory {
-        Memory { len_bytes: view.len_bytes(), bytes: Bytes::Direct(view), is_writable: true, is_small: false }
+    pub(crate) fn direct(view: DirectView, pool: Py<NativePool>) -> Memory {
+        let len_bytes = view.len_bytes();
+        Memory { bytes: Bytes::Direct(view), _pool: Some(pool), len_bytes, is_writable: true, is_small: false }
     }
 
     fn over(bytes: Bytes, len_bytes: u64, form: Form, is_small: bool) -> Memory {
         let is_own = matches!(bytes, Bytes::Private(_) | Bytes::Copied(_));
-        Memory { bytes, len_bytes: len_bytes as usize, is_writable: is_own && form != Form::Shared, is_small }
+        let is_writable = is_own && form != Form::Shared;
+        Memory { bytes, _pool: None, len_bytes: len_bytes as usize, is_writable, is_small }
     }
 
     fn address(&self) -> *mut u8 {

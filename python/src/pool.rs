@@ -157,6 +157,19 @@ impl NativePool {
     }
 }
 
+impl Drop for NativePool {
+    /// A pool that nobody has any more is closed in order: what was changed in place is made durable.
+    fn drop(&mut self) {
+        if self.is_here()
+            && let State::Open(store) = self.exchange(State::Closed)
+            && let Ok(store) = Arc::try_unwrap(store)
+        {
+            // There is nobody to tell.
+            let _ = store.close();
+        }
+    }
+}
+
 /// Gives other threads, and handlers of signals, a moment.
 fn let_others_go_on(py: Python<'_>) -> PyResult<()> {
     py.detach(|| thread::sleep(LOOK_EVERY));
@@ -287,16 +300,18 @@ impl NativePool {
     }
 
     /// Memory of the pool for something that is made there.
-    fn draft(&self, py: Python<'_>, len_bytes: u64) -> PyResult<Memory> {
+    fn draft(slf: &Bound<'_, Self>, len_bytes: u64) -> PyResult<Memory> {
         if len_bytes == 0 {
             return Err(PyValueError::new_err("memory of no bytes"));
         }
-        self.run(py, |store| Ok(Memory::direct(store.draft(len_bytes)?)))
+        let view = slf.get().run(slf.py(), |store| store.draft(len_bytes))?;
+        Ok(Memory::direct(view, slf.clone().unbind()))
     }
 
     /// Arrays that are changed where they lie; all objects when no names are given.
-    fn in_place<'py>(&self, py: Python<'py>, names: Option<Vec<String>>) -> PyResult<Vec<Restored<'py>>> {
-        let views = self.run(py, |store| {
+    fn in_place<'py>(slf: &Bound<'py, Self>, names: Option<Vec<String>>) -> PyResult<Vec<Restored<'py>>> {
+        let py = slf.py();
+        let views = slf.get().run(py, |store| {
             let names = names.map_or_else(|| store.names(), Ok)?;
             names.into_iter().map(|name| Ok((store.in_place(&name)?, name))).collect::<store::Result<Vec<_>>>()
         })?;
@@ -304,7 +319,7 @@ impl NativePool {
             let descriptor = view.descriptor().expect("it is an object's").clone();
             let (dtype, shape) = (to_numpy(py, descriptor.dtype())?, PyTuple::new(py, descriptor.shape())?);
             let order = order_letter(&descriptor);
-            Ok((name, kind_name(&descriptor), dtype, shape, order, vec![Memory::direct(view)]))
+            Ok((name, kind_name(&descriptor), dtype, shape, order, vec![Memory::direct(view, slf.clone().unbind())]))
         };
         views.into_iter().map(restored).collect()
     }

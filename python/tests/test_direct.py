@@ -1,5 +1,6 @@
 """Memory of the pool that is written to where it lies: `empty`, and mode ``'r+'``."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -224,3 +225,36 @@ def test_a_forked_child_writes_to_no_pool(pool):
     pool.persist(x=changed)
     del changed
     assert pool["made"].sum() == N and pool["x"].sum() == 2 * N
+
+
+def test_an_array_of_the_pools_memory_keeps_the_pool_open(tmp_path):
+    path = tmp_path / "pool"
+    with remanent.create(path, "64MiB") as pool:
+        pool["x"] = np.zeros(N)
+    x = remanent.open(path).restore(["x"], mode="r+")["x"]
+    x[:] = 7
+    with pytest.raises(remanent.PoolBusy):
+        remanent.open(path)
+    del x
+    gc.collect()
+    with remanent.open(path, "r") as pool:
+        assert not pool.ls("x")[0].interrupted and pool.info()["is_clean"]
+        np.testing.assert_array_equal(pool["x"], np.full(N, 7.0))
+
+
+def test_looking_at_an_interrupted_array_does_not_make_it_whole(pool):
+    path = pool.path
+    pool.persist(x=np.zeros(N))
+    pool.close()
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout.readline() == "ready\n"
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    with remanent.open(path) as pool:
+        del pool.restore(["x"], mode="r+")["x"]
+        assert pool["x"].shape == (N,)
+        assert pool.ls("x")[0].interrupted
+        x = pool.restore(["x"], mode="r+")["x"]
+        pool.persist(x=x)
+        del x
+        assert pool["x"].shape == (N,) and not pool.ls("x")[0].interrupted

@@ -119,7 +119,10 @@ impl StoreSteps {
                 Step::Gc,
                 Step::Draft("d", 19, 60),
                 Step::InPlace("d", 7, 20, 30),
+                Step::Persist(vec![("g", 22, 5)]),
                 Step::LeaveInPlace("d", 22, 21, 40),
+                Step::InPlace("d", 3, 23, 6),
+                Step::Kill,
                 Step::Remove("d"),
             ],
         }
@@ -176,7 +179,13 @@ impl StoreSteps {
             })
             .flat_map(|step| match step {
                 Step::InPlace(name, at, first, len) => {
-                    vec![step, Step::LeaveInPlace(name, at + len / 2, first.wrapping_add(1 << 20), len)]
+                    let leave = Step::LeaveInPlace(name, at + len / 2, first.wrapping_add(1 << 20), len);
+                    match first % 4 {
+                        0 => vec![step, Step::Kill],
+                        1 => vec![step, Step::Reopen],
+                        2 => vec![step, Step::Persist(vec![("g", first, len)]), leave],
+                        _ => vec![step, leave],
+                    }
                 }
                 step => vec![step],
             })
@@ -260,6 +269,7 @@ impl StoreSteps {
             }
             Step::DropViews => life.views.clear(),
             Step::Reopen => {
+                life.in_place = None;
                 life.store.close()?;
                 life.store = open(sim, OpenMode::Writer)?;
             }

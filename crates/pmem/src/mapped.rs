@@ -10,6 +10,7 @@
 //! | `probe` | what a path and this kernel offer, before anything is kept there |
 //! | `private` | copy-on-write views |
 //! | `refusal` | which typed error an errno becomes |
+//! | `reservation` | address space, and how files are mapped into it |
 //! | `words` | copies that race with nobody |
 //!
 //! A file is never sparse: its blocks are allocated when it is made, so that no store can meet a full disk. It is never
@@ -39,6 +40,7 @@ mod map;
 mod private;
 mod probe;
 mod refusal;
+mod reservation;
 mod words;
 
 pub use changed::{PageScan, changed_pages};

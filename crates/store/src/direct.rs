@@ -12,7 +12,8 @@
 //! in place     -> in place      a persist: the bytes are flushed, and committed again
 //! in place     -> committed     the view is gone: the bytes are flushed, and the mark is taken away
 //! in place     -> interrupted   the writer ended without that: the next one says so
-//! interrupted  -> in place, or replaced
+//! interrupted  -> in place      and interrupted still, until a persist
+//! interrupted  -> replaced
 //! ```
 //!
 //! # Invariants
@@ -24,14 +25,15 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use pmem::{
-    DirectMapping, Extent, Mapped, Media, OpenMode, Pending, RedoBatch, RegionInfo, RegionSpec, Reservation, Touch,
+    DirectMapping, ErrorCode, Extent, Mapped, Media, OpenMode, Pending, RedoBatch, RegionInfo, RegionSpec, Reservation,
+    Touch,
 };
 
 use crate::descriptor::{Checksum, Descriptor, Flags, ObjectKind};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::holders::{Direct, Hold, Holder, Holders, Straight};
-use crate::store::Store;
+use crate::store::{Store, Waiting};
 use crate::view::ObjectView;
 
 /// Memory of a pool to which stores go straight, for as long as [`DirectView::is_direct`].
@@ -146,9 +148,13 @@ impl Detaching {
 
 impl Drop for Detaching {
     fn drop(&mut self) {
-        // There is nobody to tell. Without memory for a copy of a draft the kernel may still map it as private.
+        // There is nobody to tell. Without memory the kernel may still map a draft as private, and if not, a store that ends
+        // this process is better than one that goes to what another process has by now.
+        type Detach = fn(&DirectMapping) -> pmem::Result<()>;
         if self.detach_all().is_err() {
-            let _ = self.0.take_directs(|direct| direct.mapping.iter().try_for_each(|mapping| mapping.make_private()));
+            for detach in [DirectMapping::make_private as Detach, DirectMapping::freeze] {
+                let _ = self.0.take_directs(|direct| direct.mapping.iter().try_for_each(|mapping| detach(mapping)));
+            }
         }
     }
 }
@@ -164,7 +170,9 @@ impl Store<Mapped> {
     /// # Panics
     /// If it is to have no bytes.
     pub fn draft(&self, len_bytes: u64) -> Result<DirectView> {
-        self.draft_over(len_bytes, |extent| Ok(Some(Arc::new(self.pool().set().direct(extent, len_bytes)?))))
+        self.draft_over(len_bytes, |extent| {
+            Ok(Some(Arc::new(self.pool().set().direct(extent, len_bytes, Touch::Store)?)))
+        })
     }
 
     /// An array, to be changed where it lies. It is marked in the catalogue, and given to nobody else, until the view is
@@ -175,7 +183,10 @@ impl Store<Mapped> {
     /// `InUse` when somebody has a view of it, or has the pool open since before it was marked; `NotAnArray`; `Unreadable`
     /// without bytes; as [`Store::get`] and [`Store::draft`].
     pub fn in_place(&self, name: &str) -> Result<DirectView> {
-        self.in_place_over(name, |extent, len_bytes| Ok(Some(Arc::new(self.pool().set().direct(extent, len_bytes)?))))
+        self.in_place_over(name, |extent, len_bytes| {
+            // Stores would have the kernel write back all of a page-cached file.
+            Ok(Some(Arc::new(self.pool().set().direct(extent, len_bytes, Touch::Load)?)))
+        })
     }
 }
 
@@ -225,7 +236,8 @@ impl<M: Media> Store<M> {
             .as_ref()
             .map_or_else(|| self.pool().set().address(extent.offset), |m| m.address())
             .expose_provenance();
-        let direct = Direct { extent, len_bytes, straight, mapping: mapping.clone(), holder, hold: hold.clone() };
+        let (mapped, hold_too, forks) = (mapping.clone(), hold.clone(), mapping.as_ref().map_or(0, |m| m.forks()));
+        let direct = Direct { extent, len_bytes, straight, mapping: mapped, holder, hold: hold_too, forks };
         self.holders.add_direct(address, direct);
         DirectView {
             _mapping: mapping,
@@ -250,7 +262,7 @@ impl<M: Media> Store<M> {
         if view.descriptor().kind() != ObjectKind::Array {
             return Err(Error::NotAnArray { name: name.to_owned(), got: view.descriptor().kind() });
         }
-        let &[extent] = view.extents() else {
+        let (&[extent], 1..) = (view.extents(), view.descriptor().payload_bytes()) else {
             return Err(Error::Unreadable { name: name.to_owned(), reason: "it has no bytes that could be changed" });
         };
         let in_use = || Error::InUse { name: name.to_owned() };
@@ -262,8 +274,9 @@ impl<M: Media> Store<M> {
         let mut descriptor = view.descriptor().clone();
         descriptor.checksum = Checksum::None;
         drop(view);
-        let flags = Flags(before.flags).with(Flags::IN_PLACE).without(Flags::INTERRUPTED);
+        let flags = Flags(before.flags).with(Flags::IN_PLACE);
         let marked = self.recommit(name, &before, flags, Some(format::encode(&descriptor)))?;
+        self.wait(name, Waiting::InPlace);
         let result = || {
             // Whoever looked before the mark was there has the object as it was.
             if !self.is_unseen_before(marked, &[extent], &[])? {
@@ -277,9 +290,9 @@ impl<M: Media> Store<M> {
             Ok(view)
         };
         let result = result();
-        match &result {
-            Ok(_) => self.wait(name, Vec::new()),
-            Err(_) => drop(self.recommit(name, &before, Flags(before.flags), None)?),
+        // If the mark cannot be taken back now it waits for that, as if the view had been there and gone.
+        if result.is_err() && self.recommit(name, &before, Flags(before.flags), None).is_ok() {
+            self.stop_waiting(name);
         }
         result
     }
@@ -293,7 +306,7 @@ impl<M: Media> Store<M> {
         let before = view.region().info().clone();
         drop(view);
         let set = self.pool().set();
-        set.guard(extent.offset, extent.len_bytes, Touch::Store)?;
+        set.guard(extent.offset, extent.len_bytes, Touch::Load)?;
         set.persist(extent.offset, extent.len_bytes)?;
         self.recommit(name, &before, Flags(before.flags).without(Flags::IN_PLACE), None)?;
         self.stop_waiting(name);
@@ -301,20 +314,23 @@ impl<M: Media> Store<M> {
     }
 
     /// Says of an object that was changed in place that its writer has ended. What that one stored is made durable, for it
-    /// is shown from now on.
+    /// is shown from now on; but for what is lost, which is an error to those who read it. The caller holds the names.
     pub(crate) fn interrupt(&self, name: &str) -> Result<()> {
-        let _names = self.names_stay()?;
         let region = self.pool().region(name)?;
         let before = region.info().clone();
         drop(region);
         let (set, mut pending) = (self.pool().set(), Pending::new());
         for extent in &before.extents {
-            set.guard(extent.offset, extent.len_bytes, Touch::Store)?;
-            set.flush_adopted(&mut pending, extent.offset, extent.len_bytes);
+            match set.guard(extent.offset, extent.len_bytes, Touch::Store) {
+                Ok(()) => set.flush_adopted(&mut pending, extent.offset, extent.len_bytes),
+                Err(error) if error.code() == ErrorCode::BadBlock => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         set.fence(&mut pending)?;
         let flags = Flags(before.flags).without(Flags::IN_PLACE).with(Flags::INTERRUPTED);
         self.recommit(name, &before, flags, None)?;
+        self.stop_waiting(name);
         Ok(())
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Direct {
     /// Of an object that is changed in place.
     pub(crate) holder: Option<Holder>,
     pub(crate) hold: Hold,
+    /// How often the process had forked when it was mapped.
+    pub(crate) forks: u64,
 }
 
 /// What stores go to.
@@ -143,11 +145,18 @@ impl Holders {
     pub(crate) fn exchange(&self, old: Holder, new: Holder, region: Box<dyn Any + Send + Sync>) {
         let hold = {
             let mut state = self.lock();
-            let State { privates, directs, .. } = &mut *state;
-            let privates = privates.values_mut().map(|private| (&mut private.holder, &private.hold));
-            let in_place = directs.values_mut().filter_map(|direct| Some((direct.holder.as_mut()?, &direct.hold)));
-            privates.chain(in_place).find(|(holder, _)| **holder == old).map(|(holder, hold)| {
+            let State { privates, directs, extents, .. } = &mut *state;
+            let privates = privates.values_mut().map(|p| (p.extent, &mut p.holder, &p.hold));
+            let in_place = directs.values_mut().filter_map(|d| Some((d.extent, d.holder.as_mut()?, &d.hold)));
+            privates.chain(in_place).find(|(_, holder, _)| **holder == old).map(|(extent, holder, hold)| {
                 *holder = new;
+                // A child that has the mapping has it still.
+                if let Some(held) = extents.get_mut(&start(&extent))
+                    && let Some(forks) = held.get(&old).map(|held| held.forks)
+                    && let Some(held) = held.get_mut(&new)
+                {
+                    held.forks = forks;
+                }
                 hold.clone()
             })
         };
@@ -216,7 +225,10 @@ impl Holders {
         let hold = {
             let mut state = self.lock();
             let Some(direct) = state.directs.remove(&address) else { return };
-            let Direct { extent, len_bytes, hold, mapping, .. } = direct;
+            let Direct { extent, len_bytes, hold, mapping, forks, .. } = direct;
+            if let Some(held) = state.extents.get_mut(&start(&extent)).and_then(|held| held.get_mut(&holder)) {
+                held.forks = forks;
+            }
             if mapping.is_some() {
                 let private = Private { extent, len_bytes, holder, hold: hold.clone(), copied: Arc::default() };
                 state.privates.insert(address, private);

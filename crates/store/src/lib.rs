@@ -30,8 +30,10 @@ mod direct;
 mod dtype;
 mod error;
 mod format;
+mod found;
 mod holders;
 mod populated;
+mod prefault;
 mod put;
 mod redo;
 #[allow(unsafe_code)] // raw sources of objects

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{
-    Backing, Durability, ErrorCode, Extent, Granularity, Layout, Mapped, Media, Offset, OpenMode, PartOptions, Pending,
-    Pool, PoolInfo, Prefault, PrefaultProgress, RedoBatch, Region, RegionInfo, RegionSpec, Stripe, Touch,
-    default_copy_threads, process_id,
+    ErrorCode, Extent, Layout, Mapped, Media, OpenMode, PartOptions, Pending, Pool, PoolInfo, RedoBatch, Region,
+    RegionInfo, RegionSpec, Touch, default_copy_threads,
 };
 
 use crate::descriptor::{Descriptor, Flags};
@@ -16,6 +15,7 @@ use crate::direct::Detaching;
 use crate::error::{Error, Result};
 use crate::holders::{Holder, Holders, Private, State};
 use crate::populated::Populated;
+use crate::prefault::Background;
 use crate::source::{Object, Source};
 use crate::transaction::{Committed, PersistOptions, Transaction};
 use crate::view::{HeldRegion, ObjectView, describe};
@@ -35,16 +35,27 @@ const ATTEMPTS: usize = 3;
 /// 3. `waiting` has every object of the catalogue that has a redo extent or is marked as in place, in a writer.
 pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.
-    background: Mutex<Background>,
+    pub(crate) background: Mutex<Background>,
     pub(crate) populated: Populated,
     /// Held from a look at the names that a commit depends on until the commit.
     names: Mutex<()>,
     /// Before the pool, so that nobody stores to it when its lock falls.
     detaching: Detaching,
     pub(crate) holders: Arc<Holders>,
-    /// Objects of which bytes wait to be copied home, and who may see that; and those that are marked as in place.
-    waiting: Mutex<BTreeMap<String, Vec<(Extent, Holder)>>>,
+    /// Objects that are to be committed again.
+    waiting: Mutex<BTreeMap<String, Waiting>>,
     pool: Pool<M>,
+}
+
+/// Why an object is to be committed again.
+#[derive(Clone)]
+pub(crate) enum Waiting {
+    /// Bytes of it wait to be copied home; these private views may see that.
+    Home(Vec<(Extent, Holder)>),
+    /// It is marked as in place.
+    InPlace,
+    /// It is marked by a writer that has ended.
+    Interrupted,
 }
 
 /// What a rename may find under the new name.
@@ -52,39 +63,6 @@ pub struct Store<M: Media = Mapped> {
 enum Target {
     Nothing,
     Anything,
-}
-
-/// Pre-faulting that is under way.
-struct Background {
-    process_id: u32,
-    /// How many parts have been started.
-    parts: usize,
-    running: Vec<Running>,
-    /// Whether parts that are added later are pre-faulted too.
-    is_wanted: bool,
-}
-
-struct Running {
-    prefault: Prefault,
-    extent: Extent,
-    touch: Touch,
-}
-
-impl Running {
-    /// Whether all of it is there and writable.
-    fn is_populated(&self) -> bool {
-        let progress = self.prefault.progress();
-        self.touch == Touch::Store && progress.done_bytes == progress.total_bytes
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if self.process_id != process_id() {
-            // The threads stayed in the process that forked; waiting for them would never end.
-            self.running.drain(..).for_each(std::mem::forget);
-        }
-    }
 }
 
 /// One line of [`Store::ls`].
@@ -129,11 +107,11 @@ impl<M: Media> Store<M> {
         if mode == OpenMode::Writer {
             let is_in_place = |info: &RegionInfo| info.flags & Flags::IN_PLACE.0 != 0;
             for region in store.pool.regions_where(is_in_place)? {
-                store.interrupt(region.name())?;
+                store.wait(region.name(), Waiting::Interrupted);
             }
             let has_redo = |info: &RegionInfo| info.flags & Flags::REDO.0 != 0;
             for region in store.pool.regions_where(has_redo)? {
-                store.wait(region.name(), Vec::new());
+                store.wait(region.name(), Waiting::Home(Vec::new()));
             }
             // One object that cannot be read keeps nobody from the others; reading it tells what is wrong.
             let _ = store.settle_all()?;
@@ -142,11 +120,9 @@ impl<M: Media> Store<M> {
     }
 
     fn over(pool: Pool<M>) -> Store<M> {
-        let process_id = process_id();
-        let background = Background { process_id, parts: 0, running: Vec::new(), is_wanted: false };
         let holders = Arc::new(Holders::new());
         Store {
-            background: Mutex::new(background),
+            background: Mutex::new(Background::new()),
             populated: Populated::default(),
             names: Mutex::default(),
             detaching: Detaching(holders.clone()),
@@ -385,9 +361,9 @@ impl<M: Media> Store<M> {
         settled.map(|()| bytes)
     }
 
-    /// Notes that bytes of an object wait to be copied home, and who may see that.
-    pub(crate) fn wait(&self, name: &str, holders: Vec<(Extent, Holder)>) {
-        self.waiting().insert(name.to_owned(), holders);
+    /// Notes why an object is to be committed again.
+    pub(crate) fn wait(&self, name: &str, why: Waiting) {
+        self.waiting().insert(name.to_owned(), why);
     }
 
     pub(crate) fn stop_waiting(&self, name: &str) {
@@ -407,11 +383,16 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// Those of a commit; the object is as it was.
     pub(crate) fn settle(&self, name: &str) -> Result<()> {
-        let Some(holders) = self.waiting().get(name).cloned() else { return Ok(()) };
-        let view = match self.look(name) {
-            Ok(view) if view.redo().is_some() => view,
-            Ok(view) if view.descriptor().flags().contains(Flags::IN_PLACE) => return self.leave_in_place(name, view),
-            Err(Error::Pool(error)) if error.code() != ErrorCode::NoSuchName => return Err(error.into()),
+        let Some(why) = self.waiting().get(name).cloned() else { return Ok(()) };
+        let is_marked = |view: &ObjectView<M>| view.descriptor().flags().contains(Flags::IN_PLACE);
+        let (view, holders) = match (self.look(name), why) {
+            (Ok(view), Waiting::Home(holders)) if view.redo().is_some() => (view, holders),
+            (Ok(view), Waiting::InPlace) if is_marked(&view) => return self.leave_in_place(name, view),
+            (Ok(view), Waiting::Interrupted) if is_marked(&view) => {
+                drop(view);
+                return self.interrupt(name);
+            }
+            (Err(Error::Pool(error)), _) if error.code() != ErrorCode::NoSuchName => return Err(error.into()),
             // It is gone, or replaced, or cannot be read.
             _ => {
                 self.stop_waiting(name);
@@ -478,7 +459,7 @@ impl<M: Media> Store<M> {
         self.holders.private_at(source.address(), source.len_bytes())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Vec<(Extent, Holder)>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -510,121 +491,24 @@ impl<M: Media> Store<M> {
         Ok(found)
     }
 
-    /// Populates the mapping with threads of its own, and that of every part that is added later. Page allocation, not
-    /// copying, dominates a first persist; this pays it ahead. Where stores become durable by pages, pages are only
-    /// read: stores would have the kernel write back the whole file.
-    ///
-    /// # Errors
-    /// `Unsupported` when no thread can be started; `UsedAfterFork`.
-    pub fn prefault(&self) -> Result<()> {
-        self.check_process()?;
-        let info = self.pool.info();
-        let is_by_page = info.backing.granularity == Granularity::Page;
-        let stores = self.pool.mode() == OpenMode::Writer && !is_by_page;
-        let touch = if stores { Touch::Store } else { Touch::Load };
-        let mut background = self.background();
-        background.is_wanted = true;
-        for (index, part) in info.parts.iter().enumerate().skip(background.parts) {
-            let start = Offset::new(index as u16, Stripe::HEAD_BYTES);
-            let extent = Extent { offset: start, len_bytes: part.len_bytes - Stripe::HEAD_BYTES };
-            let threads = default_copy_threads().get();
-            let prefault = self.pool.set().prefault(start, extent.len_bytes, touch, threads)?;
-            background.running.push(Running { prefault, extent, touch });
-            background.parts = index + 1;
-        }
-        Ok(())
-    }
-
-    /// How far pre-faulting has come.
-    pub fn prefault_progress(&self) -> PrefaultProgress {
-        let none = PrefaultProgress { done_bytes: 0, total_bytes: 0 };
-        let background = self.background();
-        let parts = background.running.iter().map(|running| running.prefault.progress());
-        parts.fold(none, |sum, part| PrefaultProgress {
-            done_bytes: sum.done_bytes + part.done_bytes,
-            total_bytes: sum.total_bytes + part.total_bytes,
-        })
-    }
-
-    /// Whether [`Store::wait_for_prefault`] would return at once.
-    pub fn prefault_is_finished(&self) -> bool {
-        self.background().running.iter().all(|running| running.prefault.is_finished())
-    }
-
-    /// What need not be populated again, where pages of main memory stand in for a device: those stay. Pages of persistent
-    /// memory can be lost at any time, and those of page-cached files must be made writable anew; one such part is enough to
-    /// have every page asked for.
-    pub(crate) fn stays_populated(&self) -> Option<&Populated> {
-        let is_memory = |backing: Backing| {
-            backing.durability <= Durability::ProcessCrashSafe && backing.granularity == Granularity::CacheLine
-        };
-        self.pool.set().backings().all(is_memory).then_some(&self.populated)
-    }
-
-    /// Notes what pre-faulting has done so far, so that a commit need not ask for it again.
-    pub(crate) fn note_prefaulted(&self) {
-        for running in self.background().running.iter().filter(|running| running.is_populated()) {
-            self.populated.insert(running.extent);
-        }
-    }
-
-    /// Waits until pre-faulting has ended.
-    ///
-    /// # Errors
-    /// What the threads met; see [`pmem::MediaMap::guard`].
-    pub fn wait_for_prefault(&self) -> Result<()> {
-        let running = std::mem::take(&mut self.background().running);
-        for Running { prefault, extent, touch } in running {
-            prefault.join()?;
-            if touch == Touch::Store {
-                self.populated.insert(extent);
-            }
-        }
-        Ok(())
-    }
-
     /// Closes the store in order; see [`Pool::close`]. Views stay valid. Changed bytes that nobody is in the way of are copied
-    /// home first.
+    /// home first, and what was changed in place is made durable.
     ///
     /// # Errors
-    /// As [`Pool::close`].
+    /// As [`Pool::close`]; what kept an object that was changed in place from being durable, when all the rest is done.
     pub fn close(self) -> Result<()> {
+        let mut left = Ok(());
         if self.pool.mode() == OpenMode::Writer && self.check_process().is_ok() {
             self.detaching.detach_all()?;
-            // What cannot go home waits for the next writer.
-            let _ = self.settle_all()?;
+            let settled = self.settle_all()?;
+            // What cannot go home waits for the next writer. What was changed in place is lost if it is not durable now.
+            if self.waiting().values().any(|why| matches!(why, Waiting::InPlace)) {
+                left = settled;
+            }
         }
         let Store { background, detaching, pool, .. } = self;
         drop((background, detaching));
-        Ok(pool.close()?)
-    }
-
-    fn background(&self) -> std::sync::MutexGuard<'_, Background> {
-        self.background.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use pmem::{Heap, MIN_FILE_BYTES};
-
-    use super::*;
-
-    #[test]
-    fn what_was_prefaulted_is_not_asked_for_again() {
-        let store = Store::create(Heap::new(), Path::new("/p"), &PartOptions::single(MIN_FILE_BYTES)).unwrap();
-        let space = store.pool().reserve(1 << 20).unwrap();
-        store.note_prefaulted();
-        assert!(!store.populated.contains(space.extent()), "nothing has begun");
-        store.prefault().unwrap();
-        while !store.prefault_is_finished() {
-            std::thread::yield_now();
-        }
-        store.note_prefaulted();
-        assert!(store.populated.contains(space.extent()), "done in the background");
-        store.grow(None, &PartOptions::single(MIN_FILE_BYTES)).unwrap();
-        store.wait_for_prefault().unwrap();
-        let second = Extent { offset: Offset::new(1, Stripe::HEAD_BYTES), len_bytes: 1 << 20 };
-        assert!(store.populated.contains(second), "waited for");
+        pool.close()?;
+        left
     }
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::populated::Populated;
 use crate::put::{Change, Put};
 use crate::source::{Object, Source};
-use crate::store::Store;
+use crate::store::{Store, Waiting};
 use crate::value::Buffer;
 
 /// From this length on a range is populated by several threads: two steps of 16 MiB.
@@ -217,7 +217,7 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             store.adopt(&name, &drafts);
             // The commit is durable, whatever becomes of this: what is not copied home now is copied later.
             if waits {
-                store.wait(&name, holders);
+                store.wait(&name, Waiting::Home(holders));
                 let _ = store.settle(&name);
             } else {
                 let _ = store.take_over(&name, &holders);

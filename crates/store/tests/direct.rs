@@ -297,8 +297,20 @@ fn an_interrupted_change_is_marked_until_the_object_is_written_anew() {
     assert_eq!(flags(&next, "a"), Flags::INTERRUPTED);
     assert_eq!(values(&next, "a")[..2], [77, 2]);
     assert_eq!(values(&open(&copy, OpenMode::Reader), "a")[..2], [77, 2], "beside that writer, too");
+    // Nobody has written all of it by looking at it, nor by changing some of it.
     let again = next.in_place("a").unwrap();
-    assert_eq!(flags(&next, "a"), Flags::IN_PLACE);
+    let marks = flags(&next, "a");
+    assert!(marks.contains(Flags::IN_PLACE) && marks.contains(Flags::INTERRUPTED));
+    drop(again);
+    next.gc().unwrap();
+    assert_eq!(flags(&next, "a"), Flags::INTERRUPTED);
+    let mut transaction = next.transaction();
+    let five = 5u32.to_le_bytes();
+    transaction.change("a", Buffer(0), 4, five[..].into());
+    transaction.commit(&PersistOptions::default()).unwrap();
+    assert_eq!((flags(&next, "a"), &values(&next, "a")[..2]), (Flags::INTERRUPTED, &[77, 5][..]));
+    let again = next.in_place("a").unwrap();
+    persist(&next, &[("a", array(&again))]).unwrap();
     drop(again);
     next.close().unwrap();
     assert_eq!(flags(&open(&copy, OpenMode::Reader), "a"), Flags::default());

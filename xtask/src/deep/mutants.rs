@@ -170,8 +170,8 @@ const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "pmem/src/mapped/direct",
-        "let _ = mm::mmap(address, piece.len_bytes, protection, flags, file, piece.file_bytes);",
-        "let _ = (protection, flags, file);",
+        "&& mm::mmap(address, piece.len_bytes, protection, flags, file, piece.file_bytes).is_ok();",
+        "&& (file, protection, flags, true).3; continue;",
         "a forked child stores to the pool",
     ),
 ];

@@ -116,7 +116,8 @@ fn scan(pagemap: &File, pages: Range<u64>) -> std::io::Result<Option<Vec<Range<u
             }
         }
         if argument.walk_end <= start {
-            break;
+            // A kernel that stands still has not said all.
+            return Err(std::io::Error::other("PAGEMAP_SCAN does not go on"));
         }
         start = argument.walk_end;
     }

@@ -11,14 +11,15 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{self, MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::{self, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
-use super::map::{Mapping, shared};
+use super::map::Mapping;
 use super::private::PrivateMapping;
+use super::reservation::shared;
 use super::{Mapped, fork};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
-use crate::media::MediaFile;
+use crate::media::{MediaFile, MediaMap, OpenMode, Touch};
 use crate::set::PoolSet;
 
 /// A view of a range of a pool to which stores go straight (MAP_SHARED, mmap(2)), until it is detached.
@@ -31,6 +32,7 @@ pub struct DirectMapping {
     offset_bytes: u64,
     /// Keeps the files open.
     map: Arc<Mapping>,
+    forks: u64,
 }
 
 /// A piece of a view as a forked child needs it.
@@ -42,6 +44,9 @@ struct Piece {
     file_bytes: u64,
     is_device: bool,
 }
+
+/// How a detached view is mapped: without a promise of memory for all of it.
+const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 /// By the first address of a view.
 type Pieces = BTreeMap<usize, Vec<Piece>>;
@@ -73,26 +78,28 @@ pub(super) fn after_fork() {
 /// After it, in the child: only system calls.
 pub(super) fn in_child() {
     let _ = FORKING.try_with(|forking| {
-        let Some(held) = forking.borrow_mut().take() else { return };
+        let Some(mut held) = forking.borrow_mut().take() else { return };
         for piece in held.values().flatten() {
             let address = std::ptr::with_exposed_provenance_mut(piece.address);
-            // SAFETY: the piece is mapped there, of this file, which its view keeps open. A device has no private mappings;
-            // there it can be read.
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, PRIVATE | MapFlags::FIXED);
+            // SAFETY: the piece is mapped there, of this file, which its view keeps open. A device has no private mappings, and
+            // the kernel may refuse one: then it can be read, or not even that.
             unsafe {
-                if piece.is_device {
-                    let _ = mm::mprotect(address, piece.len_bytes, mm::MprotectFlags::READ);
-                } else {
-                    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
-                    let file = BorrowedFd::borrow_raw(piece.file);
-                    let _ = mm::mmap(address, piece.len_bytes, protection, flags, file, piece.file_bytes);
+                let file = BorrowedFd::borrow_raw(piece.file);
+                let is_private = !piece.is_device
+                    && mm::mmap(address, piece.len_bytes, protection, flags, file, piece.file_bytes).is_ok();
+                if !is_private && mm::mprotect(address, piece.len_bytes, MprotectFlags::READ).is_err() {
+                    let _ = mm::mprotect(address, piece.len_bytes, MprotectFlags::empty());
                 }
             }
         }
+        // A child of the child has nothing to detach. Nothing is freed here: the allocator may be locked.
+        std::mem::forget(std::mem::take(&mut *held));
     });
 }
 
 impl PoolSet<Mapped> {
-    /// A view of the first `len_bytes` of an extent, to which stores go straight. The caller keeps the extent reserved, or
+    /// A view of the first `len_bytes` of an extent, to which stores go straight; its pages are populated. The caller keeps the extent reserved, or
     /// its region, until the view is detached or dropped.
     ///
     /// # Errors
@@ -100,15 +107,15 @@ impl PoolSet<Mapped> {
     ///
     /// # Panics
     /// If the range leaves the extent, or the pool, or the pool is open for reading.
-    pub fn direct(&self, extent: Extent, len_bytes: u64) -> Result<DirectMapping> {
+    pub fn direct(&self, extent: Extent, len_bytes: u64, touch: Touch) -> Result<DirectMapping> {
         assert!(len_bytes > 0 && len_bytes <= extent.len_bytes, "{len_bytes} bytes of {extent:?}");
-        assert!(self.mode() == crate::OpenMode::Writer, "a view that is stored to, of a pool that is open for reading");
-        self.guard(extent.offset, extent.len_bytes, crate::Touch::Store)?;
+        assert!(self.mode() == OpenMode::Writer, "a view that is stored to, of a pool that is open for reading");
+        self.guard(extent.offset, extent.len_bytes, touch)?;
         let map = self.part(extent.offset.part()).expect("an extent of the pool lies in a part").map.clone();
         let offset_bytes = extent.offset.byte();
-        fork::forks();
+        let forks = fork::forks();
         let view = map.reserve_view(offset_bytes, len_bytes, 0)?;
-        let made = DirectMapping { view, offset_bytes, map };
+        let made = DirectMapping { view, offset_bytes, map, forks };
         let mut known = direct();
         known.insert(made.address().addr(), made.pieces());
         // Known first: what is mapped in part when this fails is not stored to, and unmapped.
@@ -129,19 +136,23 @@ impl DirectMapping {
         self.view.len_bytes()
     }
 
+    /// How often the process had forked before it was mapped; see [`crate::forks`].
+    pub fn forks(&self) -> u64 {
+        self.forks
+    }
+
     /// Detaches the view: it is a private one now, of which each page is the pool's until it is stored to. So the extent
     /// must stay as it is. What another thread stores meanwhile goes here or there. On device-DAX, which has no private
     /// mappings, the bytes are copied to memory.
     ///
     /// # Errors
-    /// `Io`; the view is as it was, or a part of it is detached.
+    /// `Io`; some of the view may be detached then, and kernels before 6.12 may leave a hole in it.
     pub fn make_private(&self) -> Result<()> {
         if self.map.files[0].device.is_some() {
             return self.copy_out();
         }
         let mut known = direct();
-        let private = |_: &_| MapFlags::PRIVATE | MapFlags::NORESERVE;
-        self.map.place_view(&self.view, self.offset_bytes, private)?;
+        self.map.place_view(&self.view, self.offset_bytes, |_| PRIVATE)?;
         known.remove(&self.address().addr());
         Ok(())
     }
@@ -150,8 +161,9 @@ impl DirectMapping {
     /// step. What another thread stores meanwhile may be lost.
     ///
     /// # Errors
-    /// `Io` without memory; the view is as it was.
+    /// `Io` without memory, `BadBlock`, `Truncated`; the view is as it was.
     pub fn copy_out(&self) -> Result<()> {
+        self.map.guard(self.offset_bytes, self.len_bytes() as u64, Touch::Load)?;
         let (start, mapped_bytes) = self.view.mapped();
         let failed = |e| Error::io("copying what a view shows", self.map.files[0].path(), e);
         let mut known = direct();
@@ -166,6 +178,22 @@ impl DirectMapping {
                 let _ = mm::munmap(memory, mapped_bytes);
                 return Err(failed(e));
             }
+        }
+        known.remove(&self.address().addr());
+        Ok(())
+    }
+
+    /// Detaches the view where nothing else can be had: it can be read, and a store to it ends the process.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn freeze(&self) -> Result<()> {
+        let mut known = direct();
+        for piece in self.pieces() {
+            let address = std::ptr::with_exposed_provenance_mut(piece.address);
+            // SAFETY: the piece is this view's.
+            let frozen = unsafe { mm::mprotect(address, piece.len_bytes, MprotectFlags::READ) };
+            frozen.map_err(|e| Error::io("taking a view's writability", self.map.files[0].path(), e))?;
         }
         known.remove(&self.address().addr());
         Ok(())

@@ -2,7 +2,8 @@
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::map::{HUGE_PAGE_BYTES, Mapping, Reservation, Segment};
+use super::map::{HUGE_PAGE_BYTES, Mapping, Segment};
+use super::reservation::Reservation;
 use super::{Mapped, MappedFile};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
