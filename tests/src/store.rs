@@ -117,13 +117,24 @@ impl StoreSteps {
                 Step::ChangeBesideALook("b", 3, 16, 2),
                 Step::Kill,
                 Step::Gc,
-                Step::Draft("d", 19, 60),
-                Step::InPlace("d", 7, 20, 30),
-                Step::Persist(vec![("g", 22, 5)]),
-                Step::LeaveInPlace("d", 22, 21, 40),
-                Step::InPlace("d", 3, 23, 6),
-                Step::Kill,
                 Step::Remove("d"),
+            ],
+        }
+    }
+
+    /// What is made in the pool and changed there.
+    pub fn direct() -> StoreSteps {
+        StoreSteps {
+            steps: vec![
+                Step::Persist(vec![("d", 1, 60)]),
+                Step::Draft("d", 2, 60),
+                Step::InPlace("d", 7, 3, 30),
+                Step::Persist(vec![("g", 4, 5)]),
+                Step::LeaveInPlace("d", 22, 5, 40),
+                Step::InPlace("d", 3, 6, 6),
+                Step::Kill,
+                Step::Change("d", 9, 7, 3),
+                Step::Remove("g"),
             ],
         }
     }

@@ -187,7 +187,10 @@ fn the_campaigns_reach_every_seam_call() {
     }
     reached.extend(coverage::reached(&made_and_removed(Granularity::Page).run()));
     let policy = Policy { limit: 2000, random: 0, pairs: 0, ..policy() };
-    reached.extend(coverage::reached(&Campaign::new(&StoreSteps::everything(), Granularity::CacheLine, policy).run()));
+    for life in [StoreSteps::everything(), StoreSteps::direct()] {
+        let policy = policy.clone();
+        reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy).run()));
+    }
     let missed: Vec<String> = coverage::seam_calls()
         .into_iter()
         .filter(|line| !reached.contains(line))
