@@ -26,6 +26,7 @@ mod mapped;
 #[allow(unsafe_code)] // declares the one unsafe method of the seam
 mod media;
 mod members;
+mod memory;
 #[allow(unsafe_code)] // implements the one unsafe method of the seam
 mod modelled;
 mod opening;
@@ -57,6 +58,7 @@ pub use mapped::{
     DirectMapping, KernelFeatures, Mapped, MappedFile, Mapping, PageScan, PrivateMapping, Probe, changed_pages, forks,
 };
 pub use media::{LockKind, Media, MediaFile, MediaMap, OpenMode, Stripe, Touch};
+pub use memory::zeroed;
 pub use modelled::{Modelled, ModelledFile, ModelledMap};
 pub use pins::Pin;
 pub use platform::{MemoryRegion, NumaNode, Platform};

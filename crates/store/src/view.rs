@@ -330,7 +330,7 @@ impl<M: Media> ObjectView<M> {
             return Err(Error::Unreadable { name: self.name().to_owned(), reason: "its bytes lie in parts" });
         }
         self.guard()?;
-        let mut bytes = vec![0; self.descriptor().payload_bytes() as usize];
+        let mut bytes = pmem::zeroed(self.descriptor().payload_bytes() as usize);
         if !bytes.is_empty() {
             self.load(0, 0, &mut bytes);
         }

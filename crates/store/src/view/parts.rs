@@ -71,7 +71,7 @@ impl<M: Media> Value<M> {
     /// If no node names it.
     pub fn to_bytes(&self, buffer: Buffer) -> Result<Vec<u8>> {
         let place = &self.places[buffer.0 as usize];
-        let mut bytes = vec![0; place.len_bytes as usize];
+        let mut bytes = pmem::zeroed(place.len_bytes as usize);
         if !bytes.is_empty() {
             self.guard(place)?;
             self.view.load(place.extent as usize, place.offset_bytes, &mut bytes);
