@@ -153,7 +153,7 @@ impl StoreSteps {
                 4 => Step::DropViews,
                 5 | 6 if !live.is_empty() => Step::View(live[rng.usize(..live.len())]),
                 7 | 8 if !live.is_empty() => Step::Remove(live.swap_remove(rng.usize(..live.len()))),
-                9 | 12 | 13 if !live.is_empty() => {
+                9 | 12..=15 if !live.is_empty() => {
                     next += 1;
                     let (name, at, len) = (live[rng.usize(..live.len())], rng.usize(..100), rng.usize(1..20));
                     match rng.u32(..5) {
