@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 3;
 /// # Invariants
 /// 1. A name leads to the object of the last commit that gave it one; commits are atomic over all their names.
 /// 2. A committed extent is never written to again, until no view and no reader needs it; but for what the module
-///    `redo` copies home.
+///    `redo` copies home, and what the module `direct` has marked.
 /// 3. `waiting` has every object of the catalogue that has a redo extent or is marked as in place, in a writer.
 pub struct Store<M: Media = Mapped> {
     /// Before the pool, so that the threads end first.

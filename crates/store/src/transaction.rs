@@ -145,8 +145,7 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
     /// # Errors
     /// `Pool` with `PoolFull`, `NoSuchName`, `BadName`, `TooLarge`, `Truncated`, `BadBlock`, `FileSystemFull`,
     /// `NotWritable`, `WritesRefused`, `UsedAfterFork`; `LengthMismatch` for a change of what is not there, `Unreadable` for
-    /// one of what is put; `Cancelled`:
-    /// nothing is changed. `Pool` with `Io`: see [`pmem::Pool::commit`].
+    /// one of what is put, `InUse` for one of what is changed in place; `Cancelled`: nothing is changed. `Pool` with `Io`: see [`pmem::Pool::commit`].
     pub fn commit(self, options: &PersistOptions<'_>) -> Result<Committed> {
         self.store.pool().check_process()?;
         if self.edits.is_empty() {

@@ -27,8 +27,8 @@ const STEP_BYTES: u64 = 64 << 10;
 /// # Invariants
 /// 1. The region has one extent that holds the payload, or no extent and no payload; a value has any number, in which its
 ///    buffers lie. A redo extent comes last and is none of these.
-/// 2. Nobody writes to the payload: committed extents are not overwritten but by the module `redo`, which keeps away from
-///    what a view holds.
+/// 2. Nobody writes to the payload: committed extents are not overwritten but by the modules `redo` and `direct`, which keep
+///    away from what a view holds.
 pub struct ObjectView<M: Media = Mapped> {
     held: Arc<Held<M>>,
 }
