@@ -12,7 +12,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyTuple;
 use store::{
     Checksums, Descriptor, ErrorCode, Mapped, Object, Order, PageScan, PersistOptions, Progress, Source, Store, Way,
-    default_copy_threads,
+    copy_threads,
 };
 
 use crate::dtype::from_numpy;
@@ -108,9 +108,10 @@ pub(crate) fn persist(
     let caller = thread::current().id();
     let tell = |progress: Progress| tell(how.progress.as_ref(), caller, &told, &failure, progress);
     let options = PersistOptions {
-        threads: threads(how.threads),
+        threads: copy_threads(how.threads.and_then(NonZeroUsize::new)),
         checksums: if how.checksum { Checksums::Crc32c } else { Checksums::Off },
         progress: how.progress.is_some().then_some(&tell),
+        ..PersistOptions::default()
     };
     let result = py.detach(|| transaction.commit(&options));
     match failure.into_inner().expect("only the caller's thread locks it") {
@@ -133,12 +134,6 @@ fn way(way: Way) -> &'static str {
         Way::Changed(Some(PageScan::PagemapScan)) => "changed pages, by PAGEMAP_SCAN",
         Way::Changed(Some(_)) => "changed pages, by /proc/self/pagemap",
     }
-}
-
-/// At most the CPUs: more threads than those only take turns.
-fn threads(wanted: Option<usize>) -> NonZeroUsize {
-    let cpus = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    wanted.and_then(NonZeroUsize::new).map_or_else(default_copy_threads, |wanted| wanted.min(cpus))
 }
 
 /// Calls the user's function, from the thread that called us only, and not too often: it needs the interpreter, and

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use store::{Checksums, Node, Object, Order, PersistOptions, Progress, Source, default_copy_threads};
+use store::{Checksums, Node, Object, Order, PersistOptions, Progress, Source, copy_threads};
 
 use crate::arguments::{give, handle, items, lent, put, put_if, release, text};
 use crate::builder::{Begin, Builder};
@@ -398,12 +398,11 @@ fn commit(transaction: store::Transaction<'_, '_, store::Mapped>, options: Optio
         }
         _ => ControlFlow::Continue(()),
     };
-    let cpus = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let wanted = NonZeroUsize::new(options.threads as usize);
     let how = PersistOptions {
-        threads: wanted.map_or_else(default_copy_threads, |wanted| wanted.min(cpus)),
+        threads: copy_threads(NonZeroUsize::new(options.threads as usize)),
         checksums: if options.checksum == 0 { Checksums::Off } else { Checksums::Crc32c },
         progress: options.progress.is_some().then_some(&tell),
+        ..PersistOptions::default()
     };
     Ok(transaction.commit(&how)?.generation)
 }

@@ -36,6 +36,12 @@ pub fn default_copy_threads() -> NonZeroUsize {
     *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |cpus| cpus.min(EIGHT)))
 }
 
+/// So many threads as somebody wants, at most the CPUs: more than those only take turns. The default when nobody says.
+pub fn copy_threads(wanted: Option<NonZeroUsize>) -> NonZeroUsize {
+    let cpus = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    wanted.map_or_else(default_copy_threads, |wanted| wanted.min(cpus()))
+}
+
 /// Is told the bytes of a copy that are done, and may give it up.
 pub type CopyProgress<'p> = &'p (dyn Fn(u64) -> ControlFlow<()> + Sync);
 

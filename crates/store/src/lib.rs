@@ -57,5 +57,5 @@ pub use view::{ObjectView, PrivateView, Value};
 // What the signatures above speak of: users of the store need no other crate.
 pub use pmem::{
     Backing, Durability, ErrorCode, Granularity, Mapped, Media, OpenMode, PageScan, PartInfo, PartOptions, Pool,
-    PoolInfo, PrefaultProgress, Provenance, Stripe, check_name, default_copy_threads, process_id,
+    PoolInfo, PrefaultProgress, Provenance, Stripe, check_name, copy_threads, default_copy_threads, process_id,
 };

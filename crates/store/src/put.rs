@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::found::{Found, Known};
 use crate::holders::Holder;
-use crate::redo::{Redo, RedoRange};
+use crate::redo::{Gathered, Redo, RedoRange};
 use crate::source::{Object, Source};
 use crate::store::Store;
 use crate::transaction::{Checksums, Way, Written};
@@ -48,6 +48,8 @@ pub(crate) struct Put<'a, M: Media> {
     over: Vec<(Source<'a>, Offset)>,
     /// What goes into the redo extent, and where it belongs.
     changes: Vec<(Source<'a>, RedoRange)>,
+    /// The whole redo extent, when it was put together in memory.
+    gathered: Option<Range<usize>>,
     /// The private views from which it keeps extents, and which may see changes copied there.
     holders: Vec<(Extent, Holder)>,
     scan: Option<PageScan>,
@@ -149,6 +151,7 @@ impl<'a, M: Media> Put<'a, M> {
             whole,
             over,
             changes,
+            gathered: None,
             holders,
             scan,
             base,
@@ -192,6 +195,7 @@ impl<'a, M: Media> Put<'a, M> {
             whole: Vec::new(),
             over: Vec::new(),
             changes: Vec::new(),
+            gathered: None,
             holders: Vec::new(),
             scan: None,
             base: Some(old.born()),
@@ -242,14 +246,35 @@ impl<'a, M: Media> Put<'a, M> {
         Written { name: self.name.clone(), way, copied_bytes: self.copied_bytes() }
     }
 
-    /// Whether changes wait to be copied home, and the private views from which it keeps extents.
-    pub(crate) fn kept_under(&self) -> (bool, Vec<(Extent, Holder)>) {
-        (!self.changes.is_empty(), self.holders.clone())
+    /// Whether changes wait to be copied home.
+    pub(crate) fn waits(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// The private views from which it keeps extents.
+    pub(crate) fn holders(&self) -> &[(Extent, Holder)] {
+        &self.holders
+    }
+
+    /// Puts the redo extent together in memory, if it is at most so long.
+    pub(crate) fn gather(&mut self, memory: &mut Gathered, at_most_bytes: u64) {
+        if self.redo_extent().is_some_and(|redo| redo.len_bytes <= at_most_bytes) {
+            self.gathered = Some(memory.gather(&self.changes));
+        }
+    }
+
+    /// Where the redo extent lies in memory, and where it goes.
+    pub(crate) fn gathered(&self) -> Option<(Range<usize>, Offset)> {
+        self.gathered.clone().zip(self.redo_extent().map(|redo| redo.offset))
+    }
+
+    fn redo_extent(&self) -> Option<Extent> {
+        self.spaces.last().filter(|_| self.waits()).map(Space::extent)
     }
 
     /// Whether [`Put::finish`] writes to extents.
     pub(crate) fn has_heads(&self) -> bool {
-        !self.changes.is_empty() || head_in_extent(self.tree.as_deref(), self.places.len()) > 0
+        self.waits() && self.gathered.is_none() || head_in_extent(self.tree.as_deref(), self.places.len()) > 0
     }
 
     /// Populates what is kept and will be summed, so that what is lost is an error and no signal.
@@ -296,13 +321,12 @@ impl<'a, M: Media> Put<'a, M> {
         Ok(())
     }
 
-    /// What is copied, and where to.
+    /// What is copied, and where to; what was gathered is another copy.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (Source<'a>, Offset)> + '_ {
-        let redo = self.spaces.last().map(|space| space.extent().offset);
-        let changes = self
-            .changes
-            .iter()
-            .map(move |(source, range)| (*source, redo.expect("changes have a redo extent").plus(range.at_bytes)));
+        let redo = self.redo_extent().filter(|_| self.gathered.is_none());
+        let changes = redo.into_iter().flat_map(|redo| {
+            self.changes.iter().map(move |(source, range)| (*source, redo.offset.plus(range.at_bytes)))
+        });
         self.whole.iter().copied().chain(changes)
     }
 
@@ -312,7 +336,13 @@ impl<'a, M: Media> Put<'a, M> {
     }
 
     pub(crate) fn copied_bytes(&self) -> u64 {
-        self.copies().chain(self.over.iter().copied()).map(|(source, _)| source.len_bytes()).sum()
+        let sources = self.whole.iter().chain(&self.over).map(|(source, _)| source);
+        sources.map(Source::len_bytes).sum::<u64>() + self.changed_bytes()
+    }
+
+    /// How many bytes the changes are.
+    pub(crate) fn changed_bytes(&self) -> u64 {
+        self.changes.iter().map(|(source, _)| source.len_bytes()).sum()
     }
 
     /// Sums what arrived, and writes the heads that lie in extents; they are durable after the next fence.
@@ -331,8 +361,8 @@ impl<'a, M: Media> Put<'a, M> {
                 Checksums::Crc32c => Some(self.stored_sum(set, &redo, &self.places[number])),
             };
         }
-        if let Some(space) = self.spaces.last().filter(|_| !redo.ranges.is_empty()) {
-            set.nt_copy(pending, space.extent().offset, &format::encode_redo(&redo.ranges));
+        if let Some(extent) = self.redo_extent().filter(|_| self.gathered.is_none()) {
+            set.nt_copy(pending, extent.offset, &format::encode_redo(&redo.ranges));
         }
         let meta = match &self.tree {
             Some(tree) => {
@@ -375,8 +405,8 @@ impl<'a, M: Media> Put<'a, M> {
             let at = place.offset_bytes + at;
             set.load_bytes(extent.offset.plus(at), into);
             let load = |at, into: &mut [u8]| {
-                let space = self.spaces.last().expect("changes have a redo extent");
-                set.load_bytes(space.extent().offset.plus(at), into);
+                let extent = self.redo_extent().expect("changes have a redo extent");
+                set.load_bytes(extent.offset.plus(at), into);
             };
             redo.put_over(number, at, into, load);
         })

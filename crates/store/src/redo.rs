@@ -5,6 +5,9 @@
 //! extents with these over them, so it does not matter how much of them has been copied home, and copying may begin again
 //! after a crash. When all is home and durable a second step takes the redo extent away.
 //!
+//! A redo extent that is not long is put together in memory first ([`Gathered`]): it goes into the pool by one copy, and what
+//! is copied home comes from the cache.
+//!
 //! ```text
 //! committed -> [E]           redo extent filled, fenced
 //! changed   -> [E, redo]     the commit: acknowledged. Readers put redo over E
@@ -17,10 +20,13 @@
 //! 2. Bytes are copied home when no view of an earlier generation sees their home: in no other process, and in this one
 //!    none but the view whose private pages they are.
 
+use std::ops::Range;
+
 use pmem::{Media, Region, Touch};
 
 use crate::error::Result;
 use crate::format::{self, Refused};
+use crate::source::Source;
 use crate::view::sum;
 
 /// What waits, in the order in which it lies in the redo extent, which is an object's last; that is the order of where it
@@ -40,6 +46,60 @@ pub(crate) struct RedoRange {
     pub(crate) len_bytes: u64,
     /// Where they wait in the redo extent.
     pub(crate) at_bytes: u64,
+}
+
+/// How far ahead of a copy of many ranges memory is asked for.
+pub(crate) const PREFETCHED_RANGES: usize = 6;
+
+/// Memory in which redo extents are put together. The store keeps it, because fresh memory costs a fault a page.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    memory: Vec<u8>,
+    /// Where the next one starts.
+    end: usize,
+}
+
+impl Gathered {
+    /// How much of it there is already.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.end as u64
+    }
+
+    /// Puts a redo extent together; where it lies.
+    pub(crate) fn gather(&mut self, changes: &[(Source<'_>, RedoRange)]) -> Range<usize> {
+        let ranges: Vec<RedoRange> = changes.iter().map(|(_, range)| *range).collect();
+        let head = format::encode_redo(&ranges);
+        let len_bytes = ranges.last().map_or(0, |last| format::redo_data_after(last.at_bytes, last.len_bytes)) as usize;
+        let whole = self.end..self.end + len_bytes;
+        if self.memory.len() < whole.end {
+            self.memory.resize(whole.end, 0);
+        }
+        let image = &mut self.memory[whole.clone()];
+        image[..head.len()].copy_from_slice(&head);
+        let mut end = head.len();
+        for (number, (source, range)) in changes.iter().enumerate() {
+            changes.get(number + PREFETCHED_RANGES).inspect(|(source, _)| source.prefetch());
+            let at = range.at_bytes as usize;
+            // What another commit has left there is nobody's.
+            image[end..at].fill(0);
+            end = at + range.len_bytes as usize;
+            source.load(0, &mut image[at..end]);
+        }
+        image[end..].fill(0);
+        self.end = whole.end;
+        whole
+    }
+
+    pub(crate) fn get(&self, gathered: Range<usize>) -> &[u8] {
+        &self.memory[gathered]
+    }
+
+    /// Forgets all, and keeps at most so much memory.
+    pub(crate) fn clear(&mut self, kept_bytes: u64) {
+        self.end = 0;
+        self.memory.truncate(kept_bytes as usize);
+        self.memory.shrink_to(kept_bytes as usize);
+    }
 }
 
 impl Redo {
@@ -108,6 +168,34 @@ impl Redo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In memory that had something else, and the second behind the first.
+    #[test]
+    fn a_redo_extent_is_put_together_with_zeros_between_the_ranges() {
+        let mut memory = Gathered { memory: vec![0xee; 1000], end: 0 };
+        let bytes = [7; 100];
+        let ranges = |lengths: [u64; 2]| {
+            let range = |(at, len_bytes)| RedoRange { extent: 0, offset_bytes: 1000 * at, len_bytes, at_bytes: 0 };
+            let mut ranges: Vec<RedoRange> = (0..).zip(lengths).map(range).collect();
+            Redo::lay_out(&mut ranges);
+            ranges
+        };
+        for (lengths, whole) in [([5, 100], 0..256), ([64, 1], 256..448)] {
+            let ranges = ranges(lengths);
+            let changes: Vec<_> = ranges.iter().map(|r| (bytes[..r.len_bytes as usize].into(), *r)).collect();
+            assert_eq!(memory.gather(&changes), whole);
+            let mut expected = format::encode_redo(&ranges);
+            for range in &ranges {
+                expected.resize(range.at_bytes as usize, 0);
+                expected.resize((range.at_bytes + range.len_bytes) as usize, 7);
+            }
+            expected.resize(whole.len(), 0);
+            assert_eq!(memory.get(whole), expected);
+        }
+        assert_eq!(memory.len_bytes(), 448);
+        memory.clear(64);
+        assert_eq!((memory.len_bytes(), memory.memory.len()), (0, 64));
+    }
 
     #[test]
     fn what_waits_lies_over_what_was_loaded_however_it_is_cut() {

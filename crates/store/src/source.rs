@@ -102,6 +102,11 @@ impl Source<'_> {
         self.from.addr()
     }
 
+    /// Asks for the first of them, which are soon copied.
+    pub(crate) fn prefetch(&self) {
+        pmem::prefetch(self.from);
+    }
+
     /// Some of them.
     pub(crate) fn part(&self, range: Range<u64>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len_bytes, "a part of {} bytes", self.len_bytes);

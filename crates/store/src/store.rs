@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::holders::{Holder, Holders, Private, State};
 use crate::populated::Populated;
 use crate::prefault::Background;
+use crate::redo::{Gathered, PREFETCHED_RANGES, RedoRange};
 use crate::source::{Object, Source};
 use crate::transaction::{Committed, PersistOptions, Transaction};
 use crate::view::{HeldRegion, ObjectView, describe};
@@ -44,6 +45,7 @@ pub struct Store<M: Media = Mapped> {
     pub(crate) holders: Arc<Holders>,
     /// Objects that are to be committed again.
     waiting: Mutex<BTreeMap<String, Waiting>>,
+    gathered: Mutex<Gathered>,
     pool: Pool<M>,
 }
 
@@ -128,6 +130,7 @@ impl<M: Media> Store<M> {
             detaching: Detaching(holders.clone()),
             holders,
             waiting: Mutex::default(),
+            gathered: Mutex::default(),
             pool,
         }
     }
@@ -383,6 +386,11 @@ impl<M: Media> Store<M> {
     /// # Errors
     /// Those of a commit; the object is as it was.
     pub(crate) fn settle(&self, name: &str) -> Result<()> {
+        self.settle_from(name, None)
+    }
+
+    /// As [`Store::settle`]; what the redo extent has is in memory, too.
+    pub(crate) fn settle_from(&self, name: &str, gathered: Option<&[u8]>) -> Result<()> {
         let Some(why) = self.waiting().get(name).cloned() else { return Ok(()) };
         let is_marked = |view: &ObjectView<M>| view.descriptor().flags().contains(Flags::IN_PLACE);
         let (view, holders) = match (self.look(name), why) {
@@ -401,21 +409,31 @@ impl<M: Media> Store<M> {
         };
         let (set, extents) = (self.pool.set(), view.extents());
         let redo = view.redo().expect("it was asked for");
-        let homes: Vec<Extent> = redo.ranges.iter().map(|range| extents[range.extent as usize]).collect();
+        let home = |range: &RedoRange| extents[range.extent as usize];
+        let to = |range: &RedoRange| home(range).offset.plus(range.offset_bytes);
+        let mut homes: Vec<Extent> = redo.ranges.iter().map(home).collect();
+        homes.dedup();
         let but: Vec<Holder> = holders.iter().map(|(_, holder)| *holder).collect();
         if !self.is_unseen_before(view.born(), &homes, &but)? {
             return Ok(());
         }
         self.pool.check_writable()?;
-        view.guard_redo()?;
+        if gathered.is_none() {
+            view.guard_redo()?;
+        }
         let (threads, populated) = (default_copy_threads(), self.stays_populated());
         let mut pending = Pending::new();
-        for (range, home) in redo.ranges.iter().zip(homes) {
-            let to = home.offset.plus(range.offset_bytes);
+        for (number, range) in redo.ranges.iter().enumerate() {
+            redo.ranges.get(number + PREFETCHED_RANGES).inspect(|range| pmem::prefetch(set.address(to(range))));
+            let (home, to) = (home(range), to(range));
             if !populated.is_some_and(|populated| populated.contains(home)) {
                 set.guard(to, range.len_bytes, Touch::Store)?;
             }
-            view.waiting(range).copy_to(set, &mut pending, to, threads, &|_| ControlFlow::Continue(()));
+            let waiting = match gathered {
+                Some(gathered) => gathered[range.at_bytes as usize..][..range.len_bytes as usize].into(),
+                None => view.waiting(range),
+            };
+            waiting.copy_to(set, &mut pending, to, threads, &|_| ControlFlow::Continue(()));
         }
         set.fence(&mut pending)?;
         let info = view.region().info();
@@ -457,6 +475,14 @@ impl<M: Media> Store<M> {
     /// The private view whose bytes these are, all of them.
     pub(crate) fn private_view_of(&self, source: &Source<'_>) -> Option<Private> {
         self.holders.private_at(source.address(), source.len_bytes())
+    }
+
+    pub(crate) fn memory_to_gather_in(&self) -> Gathered {
+        std::mem::take(&mut *self.gathered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn keep_memory(&self, gathered: Gathered) {
+        *self.gathered.lock().unwrap_or_else(PoisonError::into_inner) = gathered;
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Waiting>> {

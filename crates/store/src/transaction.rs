@@ -11,14 +11,16 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pmem::{Extent, Media, PageScan, Pending, RedoBatch, Touch, default_copy_threads};
 
 use crate::error::{Error, Result};
+use crate::holders::Holder;
 use crate::populated::Populated;
 use crate::put::{Change, Put};
+use crate::redo::Gathered;
 use crate::source::{Object, Source};
 use crate::store::{Store, Waiting};
 use crate::value::Buffer;
@@ -45,6 +47,9 @@ pub struct PersistOptions<'a> {
     /// Told before each object by the calling thread, and about every 2 MiB by any of the copying threads.
     /// [`ControlFlow::Break`] gives the commit up after the object that is being copied. It may use the store.
     pub progress: Option<&'a (dyn Fn(Progress) -> ControlFlow<()> + Sync)>,
+    /// Up to so many bytes of changes are put together in memory, which the store keeps: then one long copy writes them, and
+    /// what is copied home need not be read again.
+    pub gather_bytes: u64,
 }
 
 /// Whether payloads get a checksum.
@@ -58,7 +63,8 @@ pub enum Checksums {
 
 impl Default for PersistOptions<'_> {
     fn default() -> Self {
-        PersistOptions { threads: default_copy_threads(), checksums: Checksums::Off, progress: None }
+        let (threads, checksums) = (default_copy_threads(), Checksums::Off);
+        PersistOptions { threads, checksums, progress: None, gather_bytes: 8 << 20 }
     }
 }
 
@@ -186,13 +192,20 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             // Whoever is told of progress may use the store, and others need not wait for a copy.
             names = None;
         }
-        copy(store, &mut puts, options)?;
+        let mut gathered = store.memory_to_gather_in();
+        copy(store, &mut puts, options, &mut gathered)?;
         if options.checksums == Checksums::Crc32c {
             puts.iter().try_for_each(|put| put.guard_kept(pool.set()))?;
         }
         let written = puts.iter().map(Put::written).collect();
-        let again: Vec<_> =
-            puts.iter().map(|put| (put.name().to_owned(), put.kept_under(), put.views_of_drafts())).collect();
+        let again = |put: &Put<'_, M>| Again {
+            name: put.name().to_owned(),
+            waits: put.waits(),
+            gathered: put.gathered().map(|(range, _)| range),
+            holders: put.holders().to_vec(),
+            drafts: put.views_of_drafts(),
+        };
+        let again: Vec<Again> = puts.iter().map(again).collect();
         let kept: Vec<_> = puts.iter().filter_map(|put| Some((put.name().to_owned(), put.kept_of()?))).collect();
         let has_heads = puts.iter().any(Put::has_heads);
         let mut heads = Pending::new();
@@ -212,19 +225,33 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
             batch.put(&name, spec);
         }
         let generation = pool.commit(batch)?.generation;
-        for (name, (waits, holders), drafts) in again {
+        for Again { name, waits, gathered: at, holders, drafts } in again {
             store.adopt(&name, &drafts);
             // The commit is durable, whatever becomes of this: what is not copied home now is copied later.
             if waits {
                 store.wait(&name, Waiting::Home(holders));
-                let _ = store.settle(&name);
+                let _ = store.settle_from(&name, at.map(|range| gathered.get(range)));
             } else {
                 let _ = store.take_over(&name, &holders);
             }
         }
         drop(names);
+        gathered.clear(options.gather_bytes);
+        store.keep_memory(gathered);
         Ok(Some(Committed { generation, written }))
     }
+}
+
+/// What is done with an object when its commit is durable.
+struct Again {
+    name: String,
+    /// Whether its changes wait to be copied home, and where they lie in memory.
+    waits: bool,
+    gathered: Option<Range<usize>>,
+    /// The private views from which it keeps extents.
+    holders: Vec<(Extent, Holder)>,
+    /// The views of drafts that it was made of.
+    drafts: Vec<(usize, Extent)>,
 }
 
 /// How often a commit is tried while others change what it keeps.
@@ -238,7 +265,12 @@ enum Held {
 }
 
 /// Copies all payloads and makes them durable.
-fn copy<M: Media>(store: &Store<M>, puts: &mut [Put<'_, M>], options: &PersistOptions<'_>) -> Result<()> {
+fn copy<M: Media>(
+    store: &Store<M>,
+    puts: &mut [Put<'_, M>],
+    options: &PersistOptions<'_>,
+    gathered: &mut Gathered,
+) -> Result<()> {
     let set = store.pool().set();
     let total_bytes = puts.iter().map(Put::copied_bytes).sum();
     store.note_prefaulted();
@@ -263,7 +295,7 @@ fn copy<M: Media>(store: &Store<M>, puts: &mut [Put<'_, M>], options: &PersistOp
         done_bytes.set(before_bytes + source.len_bytes());
         if cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     };
-    for put in puts.iter() {
+    for put in puts.iter_mut() {
         let mut spaces = put.spaces().peekable();
         // This thread's own call: the copying may be done by others before it gets a piece.
         if spaces.peek().is_some() && tell(done_bytes.get()).is_break() {
@@ -272,8 +304,16 @@ fn copy<M: Media>(store: &Store<M>, puts: &mut [Put<'_, M>], options: &PersistOp
         for space in spaces {
             guard(store, space, options.threads, populated)?;
         }
+        put.gather(gathered, options.gather_bytes.saturating_sub(gathered.len_bytes()));
         for (source, to) in put.copies() {
             copy(&source, to, &mut pending)?;
+        }
+        if let Some((range, to)) = put.gathered() {
+            set.nt_copy(&mut pending, to, gathered.get(range));
+            done_bytes.set(done_bytes.get() + put.changed_bytes());
+            if tell(done_bytes.get()).is_break() {
+                return Err(Error::Cancelled);
+            }
         }
     }
     puts.iter_mut().try_for_each(|put| put.flush_what_is_there(set, &mut pending))?;

@@ -1,10 +1,12 @@
 //! Objects of which a little is written: what is copied, who sees what, and when bytes go home.
 #![allow(unsafe_code)] // writes through private views
 
+use std::collections::BTreeMap;
+
 use pmem::{Heap, MIN_FILE_BYTES, Mapped, PartOptions};
 use remanent_store::{
     Array, Buffer, Checksums, Committed, DType, Error, Node, Object, ObjectView, OpenMode, Order, PersistOptions,
-    PrivateView, Store, Way,
+    PrivateView, Progress, Store, Way,
 };
 
 const LEN: usize = 40_000;
@@ -295,6 +297,52 @@ fn changes_over_one_another_end_with_the_last_and_what_is_put_cannot_be_changed(
     transaction.put("a", Object::text("new")).change("a", Buffer(0), 0, short[..].into());
     assert!(matches!(transaction.commit(&summed()), Err(Error::Unreadable { .. })));
     assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), expected);
+}
+
+/// Gathered in memory that two objects share, in part, or not at all.
+#[test]
+fn changes_arrive_however_much_of_them_is_gathered() {
+    let (_dir, store) = mapped();
+    let mut expected = BTreeMap::new();
+    for name in ["a", "b", "c"] {
+        persist(&store, name, &numbers(1));
+        expected.insert(name, numbers(1));
+    }
+    for (round, gather_bytes) in [8 << 20, 0, 600, 1200, u64::MAX, 1].into_iter().enumerate() {
+        let mut transaction = store.transaction();
+        let bytes = [round as u8 + 1; 400];
+        for (name, numbers) in &mut expected {
+            for at in [0, 5000 + 101 * round, LEN - 100] {
+                transaction.change(name, Buffer(0), 4 * at as u64, bytes[..].into());
+                numbers[at..at + 100].fill(u32::from_le_bytes([bytes[0]; 4]));
+            }
+        }
+        let done = std::sync::Mutex::new(Vec::new());
+        let tell = |progress: Progress| {
+            done.lock().unwrap().push(progress.done_bytes);
+            assert_eq!(progress.total_bytes, 3 * 3 * 400);
+            std::ops::ControlFlow::Continue(())
+        };
+        let committed = transaction.commit(&PersistOptions { gather_bytes, progress: Some(&tell), ..summed() }).unwrap();
+        assert!(is_partial(&committed), "{committed:?}");
+        let done = done.into_inner().unwrap();
+        assert!(done.is_sorted() && done.last() == Some(&3600), "{done:?}");
+        for (name, numbers) in &expected {
+            let view = store.get(name).unwrap();
+            assert!(view.verify().unwrap() && view.to_vec::<u32>().unwrap() == *numbers, "{name}, {gather_bytes}");
+            assert!(!redo_waits(&store, name));
+        }
+    }
+    // Given up when all of it is copied, it has changed nothing.
+    let give_up = |progress: Progress| match progress.done_bytes {
+        0 => std::ops::ControlFlow::Continue(()),
+        _ => std::ops::ControlFlow::Break(()),
+    };
+    let mut transaction = store.transaction();
+    transaction.change("a", Buffer(0), 0, [99; 400][..].into());
+    let options = PersistOptions { progress: Some(&give_up), ..summed() };
+    assert!(matches!(transaction.commit(&options), Err(Error::Cancelled)));
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), expected["a"]);
 }
 
 /// Whoever commits the same object while changes are copied is not undone: the changes are made again, of what is there.

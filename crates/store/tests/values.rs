@@ -8,7 +8,7 @@ use remanent_store::{
 };
 
 const SUMMED: PersistOptions<'static> =
-    PersistOptions { threads: std::num::NonZeroUsize::MIN, checksums: Checksums::Crc32c, progress: None };
+    PersistOptions { threads: std::num::NonZeroUsize::MIN, checksums: Checksums::Crc32c, progress: None, gather_bytes: 0 };
 
 fn create(media: &Heap) -> Store<Heap> {
     Store::create(media.clone(), Path::new("/p"), &PartOptions::single(16 << 20)).unwrap()

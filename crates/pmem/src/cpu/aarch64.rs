@@ -72,6 +72,13 @@ pub(super) unsafe fn flush_lines(instruction: FlushInstruction, start: *const u8
     }
 }
 
+/// Asks for a line.
+#[inline]
+pub(super) fn prefetch_line(line: *const u8) {
+    // SAFETY: a hint, which no address makes fail.
+    unsafe { asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) };
+}
+
 /// There is no kernel to call.
 ///
 /// # Safety

@@ -29,6 +29,10 @@ pub(crate) fn fence() {
 #[inline]
 pub(super) unsafe fn flush_lines(_: FlushInstruction, _: *const u8, _: usize) {}
 
+/// Does nothing.
+#[inline]
+pub(super) fn prefetch_line(_: *const u8) {}
+
 /// There is no kernel to call.
 ///
 /// # Safety

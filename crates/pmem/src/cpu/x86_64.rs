@@ -5,7 +5,7 @@
 //! something else.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, CpuidResult};
+use std::arch::x86_64::{__cpuid_count, _MM_HINT_T0, _mm_prefetch, CpuidResult};
 use std::sync::OnceLock;
 
 use super::{CopyKernel, CpuFacts, FlushInstruction, LINE_BYTES};
@@ -127,6 +127,13 @@ pub(super) unsafe fn copy_lines(kernel: CopyKernel, to: *mut u8, from: *const u8
             CopyKernel::StoreFlush => unreachable!("storing and flushing is no kernel of full lines"),
         }
     }
+}
+
+/// Asks for a line.
+#[inline]
+pub(super) fn prefetch_line(line: *const u8) {
+    // SAFETY: a hint, which no address makes fail.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
 }
 
 /// Stores `lines` full lines through the cache, in whole words or more at once.
