@@ -60,6 +60,7 @@ pub enum Failing {
     REMANENT_CLOSED = 66,
     REMANENT_BAD_ARGUMENT = 67,
     REMANENT_INTERNAL = 68,
+    REMANENT_SOURCE_CHANGED = 69,
 }
 
 /// Why a call failed.

@@ -118,6 +118,8 @@ error_codes! {
     BadArgument = 67, "bad-argument";
     /// A mistake of this library was caught.
     Internal = 68, "internal";
+    /// The bytes to be persisted were changed while they were copied.
+    SourceChanged = 69, "source-changed";
 }
 
 /// Everything that can go wrong in the core.

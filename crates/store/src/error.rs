@@ -40,6 +40,8 @@ pub enum Error {
         "the object {name:?} is in use: it is changed in place, or somebody has a view of it; try again when that is gone"
     )]
     InUse { name: String },
+    #[error("the bytes of {name:?} were changed while they were copied; nothing was persisted; keep others from changing them")]
+    SourceChanged { name: String },
     #[error("the operation was given up by its caller; nothing was changed")]
     Cancelled,
 }
@@ -57,6 +59,7 @@ impl Error {
             Error::BadDescriptor { .. } => ErrorCode::Corrupt,
             Error::NameTaken { .. } => ErrorCode::AlreadyExists,
             Error::InUse { .. } => ErrorCode::InUse,
+            Error::SourceChanged { .. } => ErrorCode::SourceChanged,
             Error::Cancelled => ErrorCode::Cancelled,
         }
     }

@@ -42,6 +42,10 @@ pub(crate) struct Put<'a, M: Media> {
     spaces: Vec<Space>,
     /// The number of the new extent in which a head lies.
     head_in: usize,
+    /// All that a buffer is to be, if it is given at all.
+    given: Vec<Source<'a>>,
+    /// Some bytes that are given, and where they arrive.
+    patches: Vec<(Source<'a>, Offset)>,
     /// Whole buffers, and where they go.
     whole: Vec<(Source<'a>, Offset)>,
     /// What is written over them when they are there.
@@ -137,6 +141,7 @@ impl<'a, M: Media> Put<'a, M> {
         let whole =
             sources.iter().zip(&places).zip(is_draft).filter(|((_, place), is_draft)| is_new(place) && !is_draft);
         let whole = whole.map(|((source, place), _)| (*source, to(place))).collect();
+        let given = sources.to_vec();
         let descriptor = object.into_descriptor();
         let over = Vec::new();
         let (head_in, _old) = (0, None);
@@ -148,6 +153,8 @@ impl<'a, M: Media> Put<'a, M> {
             kept,
             spaces,
             head_in,
+            given,
+            patches: Vec::new(),
             whole,
             over,
             changes,
@@ -192,6 +199,8 @@ impl<'a, M: Media> Put<'a, M> {
             kept: Vec::new(),
             spaces: Vec::new(),
             head_in: 0,
+            given: Vec::new(),
+            patches: Vec::new(),
             whole: Vec::new(),
             over: Vec::new(),
             changes: Vec::new(),
@@ -208,6 +217,9 @@ impl<'a, M: Media> Put<'a, M> {
             let wanted = head.into_iter().map(Wanted::Bytes).collect();
             put.spaces = reserve(store, plain, extents.len(), wanted, &mut [], &mut changes)?;
             (put.kept, put.changes) = (extents, changes);
+            let redo = put.redo_extent().map(|redo| redo.offset);
+            let at = |(source, range): &(Source<'a>, RedoRange)| Some((*source, redo?.plus(range.at_bytes)));
+            put.patches = put.changes.iter().filter_map(at).collect();
         } else {
             old.guard()?;
             let wanted = extents.iter().map(|extent| extent.len_bytes).chain(head).map(Wanted::Bytes).collect();
@@ -226,7 +238,8 @@ impl<'a, M: Media> Put<'a, M> {
             let over = |(source, range): &(Source<'a>, RedoRange)| {
                 (*source, to(range.extent as usize).plus(range.offset_bytes))
             };
-            put.over.extend(changes.iter().map(over));
+            put.patches = changes.iter().map(over).collect();
+            put.over.extend(&put.patches);
         }
         Ok(Put { tree, _old: Some(old), ..put })
     }
@@ -346,12 +359,15 @@ impl<'a, M: Media> Put<'a, M> {
     }
 
     /// Sums what arrived, and writes the heads that lie in extents; they are durable after the next fence.
+    ///
+    /// # Errors
+    /// `SourceChanged` when sums are wanted and what arrived is not what the source has now.
     pub(crate) fn finish(
         mut self,
         set: &PoolSet<M>,
         checksums: Checksums,
         pending: &mut Pending,
-    ) -> (String, RegionSpec) {
+    ) -> Result<(String, RegionSpec)> {
         let redo = Redo { ranges: self.changes.iter().map(|(_, range)| *range).collect() };
         for number in 0..self.places.len() {
             self.places[number].crc = match checksums {
@@ -360,6 +376,9 @@ impl<'a, M: Media> Put<'a, M> {
                 Checksums::Off => None,
                 Checksums::Crc32c => Some(self.stored_sum(set, &redo, &self.places[number])),
             };
+        }
+        if checksums == Checksums::Crc32c && self.has_source_changed(set) {
+            return Err(Error::SourceChanged { name: self.name });
         }
         if let Some(extent) = self.redo_extent().filter(|_| self.gathered.is_none()) {
             set.nt_copy(pending, extent.offset, &format::encode_redo(&redo.ranges));
@@ -388,7 +407,19 @@ impl<'a, M: Media> Put<'a, M> {
         }
         let (kind, add) =
             (self.descriptor.kind() as u32, self.spaces.into_iter().map(Space::into_reservation).collect());
-        (self.name, RegionSpec { kind, flags: flags.0, meta, keep: self.kept, add })
+        Ok((self.name, RegionSpec { kind, flags: flags.0, meta, keep: self.kept, add }))
+    }
+
+    /// Whether a source has something else by now than what arrived. What lies in the pool already may be changed.
+    fn has_source_changed(&self, set: &PoolSet<M>) -> bool {
+        let is_draft = |source: &Source<'_>| self.drafts().any(|draft| draft.address() == source.address());
+        let mut given = self.given.iter().zip(&self.places).filter(|(source, _)| !is_draft(source));
+        let mut patches = self.patches.iter();
+        let stored = |to: Offset, source: &Source<'_>| {
+            sum(source.len_bytes(), |at, into| set.load_bytes(to.plus(at), into))
+        };
+        given.any(|(source, place)| place.crc.is_some_and(|crc| crc != source.sum()))
+            || patches.any(|(source, to)| stored(*to, source) != source.sum())
     }
 
     /// The checksum of what arrived, which is what a reader will see even if the source changed meanwhile.

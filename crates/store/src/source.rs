@@ -8,6 +8,7 @@ use crate::direct::DirectView;
 use crate::dtype::{ByteOrder, DType, FloatFormat, TypeClass};
 use crate::error::{Error, Result};
 use crate::value::Node;
+use crate::view::sum;
 
 /// A number that arrays are made of in Rust.
 ///
@@ -84,8 +85,8 @@ impl<'a> From<&'a DirectView> for Source<'a> {
 }
 
 impl Source<'_> {
-    /// Bytes at an address. Others may write there meanwhile; then some mixture is persisted, and a checksum that is asked
-    /// for is that of the mixture.
+    /// Bytes at an address. Others may write there meanwhile; then some mixture is persisted, or, when a checksum
+    /// is asked for, the commit fails with `SourceChanged`.
     ///
     /// # Safety
     /// `from` is readable for `len_bytes` bytes, by any thread, as long as the source and its copies live.
@@ -119,6 +120,11 @@ impl Source<'_> {
         let part = self.part(offset_bytes..offset_bytes + into.len() as u64);
         // SAFETY: the bytes are readable for this length as long as `self` lives: the promise of its makers.
         unsafe { std::ptr::copy_nonoverlapping(part.from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Their checksum, as they are now.
+    pub(crate) fn sum(&self) -> u32 {
+        sum(self.len_bytes, |at, into| self.load(at, into))
     }
 
     /// Copies them into a pool with several threads; durable after the next fence of `pending`.

@@ -190,8 +190,9 @@ impl<M: Media> Store<M> {
         }
     }
 
-    /// An object, pinned and readable where it lies. The files' lengths are checked; pages are not touched, so this
-    /// takes as long for a large object as for a small one ([`ObjectView::guard`] touches them).
+    /// An object, pinned and readable where it lies. The files' lengths are checked; as long as they are what they were,
+    /// pages are not touched, so this takes as long for a large object as for a small one ([`ObjectView::guard`] touches
+    /// them). Of files that were cut short what lies before the cut can still be had.
     ///
     /// # Errors
     /// `NoSuchName`, `UsedAfterFork`, `Truncated`; `UnknownType`, `BadDescriptor`; `InUse` while it is changed in place.
@@ -219,12 +220,19 @@ impl<M: Media> Store<M> {
     /// As [`Store::get`], also while it is changed in place.
     pub(crate) fn look(&self, name: &str) -> Result<ObjectView<M>> {
         self.check_process()?;
-        self.pool.set().check_lengths()?;
         let region = {
             let mut state = self.holders.lock();
             self.hold(self.pool.region(name)?, &mut state)
         };
-        ObjectView::new(region)
+        Ok(self.views(vec![region])?.remove(0))
+    }
+
+    /// Where a file was cut short, only what lies before the cut is given: it is touched first.
+    fn views(&self, regions: Vec<HeldRegion<M>>) -> Result<Vec<ObjectView<M>>> {
+        if self.pool.set().check_lengths().is_err() {
+            regions.iter().try_for_each(HeldRegion::guard)?;
+        }
+        regions.into_iter().map(ObjectView::new).collect()
     }
 
     fn hold(&self, region: Region<M>, state: &mut State) -> HeldRegion<M> {
@@ -237,8 +245,7 @@ impl<M: Media> Store<M> {
     /// As [`Store::get`].
     pub fn get_all(&self, names: &[&str]) -> Result<Vec<ObjectView<M>>> {
         self.check_process()?;
-        self.pool.set().check_lengths()?;
-        self.given(|| self.hold_all(names)?.into_iter().map(ObjectView::new).collect())
+        self.given(|| self.views(self.hold_all(names)?))
     }
 
     fn hold_all(&self, names: &[&str]) -> Result<Vec<HeldRegion<M>>> {
@@ -269,12 +276,11 @@ impl<M: Media> Store<M> {
 
     fn look_at_every(&self) -> Result<Vec<ObjectView<M>>> {
         self.check_process()?;
-        self.pool.set().check_lengths()?;
         let regions: Vec<_> = {
             let mut state = self.holders.lock();
             self.pool.regions("")?.into_iter().map(|region| self.hold(region, &mut state)).collect()
         };
-        regions.into_iter().map(ObjectView::new).collect()
+        self.views(regions)
     }
 
     /// Starts a set of edits that become true together.

@@ -42,7 +42,7 @@ pub struct Progress {
 pub struct PersistOptions<'a> {
     /// Threads that copy; by default 8, at most the CPUs of this process.
     pub threads: NonZeroUsize,
-    /// Whether payloads get a checksum, which costs another pass over them.
+    /// Whether payloads get a checksum, which costs another pass over them, and one over their sources.
     pub checksums: Checksums,
     /// Told before each object by the calling thread, and about every 2 MiB by any of the copying threads.
     /// [`ControlFlow::Break`] gives the commit up after the object that is being copied. It may use the store.
@@ -57,7 +57,7 @@ pub struct PersistOptions<'a> {
 pub enum Checksums {
     /// Metadata only, which always has one.
     Off,
-    /// CRC-32C of each payload.
+    /// CRC-32C of each payload. Its source is summed afterwards, too, so what changed meanwhile is an error.
     Crc32c,
 }
 
@@ -151,7 +151,8 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
     /// # Errors
     /// `Pool` with `PoolFull`, `NoSuchName`, `BadName`, `TooLarge`, `Truncated`, `BadBlock`, `FileSystemFull`,
     /// `NotWritable`, `WritesRefused`, `UsedAfterFork`; `LengthMismatch` for a change of what is not there, `Unreadable` for
-    /// one of what is put, `InUse` for one of what is changed in place; `Cancelled`: nothing is changed. `Pool` with `Io`: see [`pmem::Pool::commit`].
+    /// one of what is put, `InUse` for one of what is changed in place; `SourceChanged`, when checksums are asked for and the
+    /// bytes are others when they have been copied; `Cancelled`: nothing is changed. `Pool` with `Io`: see [`pmem::Pool::commit`].
     pub fn commit(self, options: &PersistOptions<'_>) -> Result<Committed> {
         self.store.pool().check_process()?;
         if self.edits.is_empty() {
@@ -209,7 +210,8 @@ impl<'s, 'a, M: Media> Transaction<'s, 'a, M> {
         let kept: Vec<_> = puts.iter().filter_map(|put| Some((put.name().to_owned(), put.kept_of()?))).collect();
         let has_heads = puts.iter().any(Put::has_heads);
         let mut heads = Pending::new();
-        let specs: Vec<_> = puts.into_iter().map(|put| put.finish(pool.set(), options.checksums, &mut heads)).collect();
+        let finish = |put: Put<'_, M>| put.finish(pool.set(), options.checksums, &mut heads);
+        let specs: Vec<_> = puts.into_iter().map(finish).collect::<Result<_>>()?;
         if has_heads {
             pool.set().fence(&mut heads)?;
         }

@@ -58,7 +58,7 @@ impl<M: Media> HeldRegion<M> {
         HeldRegion { region, holders: holders.clone(), holder, extents }
     }
 
-    fn guard(&self) -> Result<()> {
+    pub(crate) fn guard(&self) -> Result<()> {
         let extents = &self.region.info().extents[self.extents.clone()];
         Ok(extents.iter().try_for_each(|e| self.region.set().guard(e.offset, e.len_bytes, Touch::Load))?)
     }

@@ -2,11 +2,13 @@
 #![allow(unsafe_code)] // writes through private views
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use pmem::{Heap, MIN_FILE_BYTES, Mapped, PartOptions};
 use remanent_store::{
-    Array, Buffer, Checksums, Committed, DType, Error, Node, Object, ObjectView, OpenMode, Order, PersistOptions,
-    PrivateView, Progress, Store, Way,
+    Array, Buffer, Checksums, Committed, DType, Descriptor, Error, Node, Object, ObjectView, OpenMode, Order,
+    PersistOptions, PrivateView, Progress, Source, Store, Way,
 };
 
 const LEN: usize = 40_000;
@@ -119,7 +121,7 @@ fn a_reader_elsewhere_keeps_what_it_has() {
 }
 
 fn mapped() -> (tempfile::TempDir, Store<Mapped>) {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let store = Store::create(Mapped::new(), &dir.path().join("p"), &PartOptions::single(64 << 20)).unwrap();
     (dir, store)
 }
@@ -200,7 +202,7 @@ fn persist_beside_a_look(store: &Store<Mapped>, view: &PrivateView) -> ObjectVie
         // What a progress function calls of the store is not in the way of the commit.
         store.gc().unwrap();
         look.lock().unwrap().get_or_insert_with(|| store.get("a").unwrap());
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     };
     let options = PersistOptions { progress: Some(&tell), ..summed() };
     let object = Object::array(memory(view), &[LEN as u64]).unwrap();
@@ -321,7 +323,7 @@ fn changes_arrive_however_much_of_them_is_gathered() {
         let tell = |progress: Progress| {
             done.lock().unwrap().push(progress.done_bytes);
             assert_eq!(progress.total_bytes, 3 * 3 * 400);
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         };
         let committed = transaction.commit(&PersistOptions { gather_bytes, progress: Some(&tell), ..summed() }).unwrap();
         assert!(is_partial(&committed), "{committed:?}");
@@ -335,14 +337,72 @@ fn changes_arrive_however_much_of_them_is_gathered() {
     }
     // Given up when all of it is copied, it has changed nothing.
     let give_up = |progress: Progress| match progress.done_bytes {
-        0 => std::ops::ControlFlow::Continue(()),
-        _ => std::ops::ControlFlow::Break(()),
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
     };
     let mut transaction = store.transaction();
     transaction.change("a", Buffer(0), 0, [99; 400][..].into());
     let options = PersistOptions { progress: Some(&give_up), ..summed() };
     assert!(matches!(transaction.commit(&options), Err(Error::Cancelled)));
     assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), expected["a"]);
+}
+
+/// Bytes that somebody changes when they have been copied, and before the commit.
+#[test]
+fn a_source_that_changes_meanwhile_is_noticed_when_checksums_are_asked_for() {
+    let (_dir, store) = mapped();
+    persist(&store, "a", &numbers(1));
+    let (generation, free_bytes) = (store.pool().generation(), store.info().free_bytes);
+    let bytes: Vec<AtomicU8> = (0..2 << 20).map(|_| AtomicU8::new(1)).collect();
+    // SAFETY: the bytes live as long as the sources.
+    let source = |at: usize, len: usize| unsafe { Source::from_raw(bytes[at..].as_ptr().cast(), len as u64) };
+    let whole = || {
+        let descriptor = Descriptor::array(DType::U8, &[bytes.len() as u64], Order::RowMajor).unwrap();
+        ("z", Object::from_source(descriptor, source(0, bytes.len())).unwrap())
+    };
+    let tell = |progress: Progress| {
+        if progress.done_bytes == progress.total_bytes {
+            bytes[4321].fetch_add(1, Ordering::Relaxed);
+        }
+        ControlFlow::Continue(())
+    };
+    let changing = PersistOptions { progress: Some(&tell), ..summed() };
+    let refused = |result: Result<Committed, Error>| {
+        assert!(matches!(result.unwrap_err(), Error::SourceChanged { name } if name == "z"));
+    };
+    refused(store.persist(&[("b", Object::text("not kept")), whole()], &changing));
+    store.rename("a", "z").unwrap();
+    for gather_bytes in [0, 8 << 20] {
+        let mut change = store.transaction();
+        change.change("z", Buffer(0), 8, source(4300, 100));
+        refused(change.commit(&PersistOptions { gather_bytes, ..changing }));
+    }
+    let private_view = private(&store, "z");
+    set(&private_view, 5000, 77);
+    let tell = |progress: Progress| {
+        if progress.done_bytes == progress.total_bytes {
+            set(&private_view, 5001, progress.done_bytes as u32);
+        }
+        ControlFlow::Continue(())
+    };
+    let object = Object::array(memory(&private_view), &[LEN as u64]).unwrap();
+    refused(store.persist(&[("z", object)], &PersistOptions { progress: Some(&tell), ..summed() }));
+    drop(private_view);
+    store.rename("z", "a").unwrap();
+    store.gc().unwrap();
+    assert_eq!((store.pool().generation(), store.info().free_bytes), (generation + 2, free_bytes), "two renames");
+    assert_eq!(store.names().unwrap(), ["a"]);
+    assert_eq!(store.get("a").unwrap().to_vec::<u32>().unwrap(), numbers(1));
+    // What was changed before it was copied is nothing but what is persisted.
+    let tell = |progress: Progress| {
+        if progress.done_bytes == 0 {
+            bytes[4321].store(77, Ordering::Relaxed);
+        }
+        ControlFlow::Continue(())
+    };
+    store.persist(&[whole()], &PersistOptions { progress: Some(&tell), ..summed() }).unwrap();
+    assert_eq!(store.get("z").unwrap().to_vec::<u8>().unwrap()[4320..4323], [1, 77, 1]);
+    assert_eq!(store.verify().unwrap().matching, 2);
 }
 
 /// Whoever commits the same object while changes are copied is not undone: the changes are made again, of what is there.
@@ -352,10 +412,10 @@ fn a_change_that_was_overtaken_is_made_again() {
     persist(&store, "a", &numbers(1));
     let is_first = std::sync::atomic::AtomicBool::new(true);
     let tell = |_| {
-        if is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+        if is_first.swap(false, Ordering::Relaxed) {
             persist(&store, "a", &vec![5; LEN]);
         }
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     };
     let mut transaction = store.transaction();
     transaction.change("a", Buffer(0), 0, [6u8; 4][..].into());

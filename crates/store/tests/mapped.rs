@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 
 use pmem::{ErrorCode, Mapped, OpenMode, PartOptions};
-use remanent_store::{Object, PersistOptions, Store};
+use remanent_store::{Object, PersistOptions, Result, Store};
 
 fn plain() -> PersistOptions<'static> {
     PersistOptions::default()
@@ -38,13 +38,30 @@ fn a_pool_that_was_cut_short_refuses_and_keeps_the_process_alive() {
     let path = dir.path().join("pool");
     let store = Store::create(Mapped::new(), &path, &PartOptions::single(16 << 20)).unwrap();
     let bytes = vec![1u8; 4 << 20];
+    store.persist(&[("before", Object::bytes(&bytes[..1 << 20])), ("text", Object::text("short"))], &plain()).unwrap();
     store.persist(&[("a", Object::bytes(&bytes))], &plain()).unwrap();
     let view = store.get("a").unwrap();
-    OpenOptions::new().write(true).open(&path).unwrap().set_len(3 << 20).unwrap();
-    assert_eq!(store.get("a").unwrap_err().code(), ErrorCode::Truncated);
-    assert_eq!(view.to_bytes().unwrap_err().code(), ErrorCode::Truncated);
-    let refused = store.persist(&[("b", Object::bytes(&bytes))], &plain());
-    assert_eq!(refused.unwrap_err().code(), ErrorCode::Truncated);
+    let end = |name: &str| store.pool().region(name).unwrap().info().extents[0].offset.byte();
+    let cut = end("a") + (1 << 20);
+    assert!(end("before") + (1 << 20) < cut && end("text") < cut);
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+    let refused = |result: Result<()>| assert_eq!(result.unwrap_err().code(), ErrorCode::Truncated);
+    let generation = store.pool().generation();
+    refused(store.get("a").map(drop));
+    refused(store.get_every().map(drop));
+    refused(store.get_all(&["before", "a"]).map(drop));
+    refused(view.to_bytes().map(drop));
+    refused(store.persist(&[("b", Object::bytes(&bytes))], &plain()).map(drop));
+    refused(store.persist(&[("b", Object::text("no less"))], &plain()).map(drop));
+    refused(store.remove("text").map(drop));
+    assert_eq!(store.pool().generation(), generation);
+    assert_eq!(store.names().unwrap(), ["a", "before", "text"]);
+    // What lies before the cut is there.
+    assert_eq!(store.get("before").unwrap().to_bytes().unwrap(), bytes[..1 << 20]);
+    let views = store.get_all(&["text", "before"]).unwrap();
+    assert_eq!(views[0].to_bytes().unwrap(), b"short");
+    drop((store, view, views));
+    refused(Store::open(Mapped::new(), &path, OpenMode::Reader).map(drop));
 }
 
 #[test]
