@@ -94,6 +94,7 @@ enum remanent_error
     REMANENT_CLOSED = 66,
     REMANENT_BAD_ARGUMENT = 67,
     REMANENT_INTERNAL = 68,
+    REMANENT_SOURCE_CHANGED = 69,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -40,7 +40,9 @@ pub enum Error {
         "the object {name:?} is in use: it is changed in place, or somebody has a view of it; try again when that is gone"
     )]
     InUse { name: String },
-    #[error("the bytes of {name:?} were changed while they were copied; nothing was persisted; keep others from changing them")]
+    #[error(
+        "the bytes of {name:?} were changed while they were copied; nothing was persisted; keep others from changing them"
+    )]
     SourceChanged { name: String },
     #[error("the operation was given up by its caller; nothing was changed")]
     Cancelled,

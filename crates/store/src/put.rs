@@ -415,9 +415,8 @@ impl<'a, M: Media> Put<'a, M> {
         let is_draft = |source: &Source<'_>| self.drafts().any(|draft| draft.address() == source.address());
         let mut given = self.given.iter().zip(&self.places).filter(|(source, _)| !is_draft(source));
         let mut patches = self.patches.iter();
-        let stored = |to: Offset, source: &Source<'_>| {
-            sum(source.len_bytes(), |at, into| set.load_bytes(to.plus(at), into))
-        };
+        let stored =
+            |to: Offset, source: &Source<'_>| sum(source.len_bytes(), |at, into| set.load_bytes(to.plus(at), into));
         given.any(|(source, place)| place.crc.is_some_and(|crc| crc != source.sum()))
             || patches.any(|(source, to)| stored(*to, source) != source.sum())
     }

@@ -175,7 +175,8 @@ mod tests {
         let mut memory = Gathered { memory: vec![0xee; 1000], end: 0 };
         let bytes = [7; 100];
         let ranges = |lengths: [u64; 2]| {
-            let range = |(at, len_bytes): (u64, u64)| RedoRange { extent: 0, offset_bytes: 1000 * at, len_bytes, at_bytes: 0 };
+            let range =
+                |(at, len_bytes): (u64, u64)| RedoRange { extent: 0, offset_bytes: 1000 * at, len_bytes, at_bytes: 0 };
             let mut ranges: Vec<RedoRange> = (0..).zip(lengths).map(range).collect();
             Redo::lay_out(&mut ranges);
             ranges

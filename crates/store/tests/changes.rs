@@ -325,7 +325,8 @@ fn changes_arrive_however_much_of_them_is_gathered() {
             assert_eq!(progress.total_bytes, 3 * 3 * 400);
             ControlFlow::Continue(())
         };
-        let committed = transaction.commit(&PersistOptions { gather_bytes, progress: Some(&tell), ..summed() }).unwrap();
+        let committed =
+            transaction.commit(&PersistOptions { gather_bytes, progress: Some(&tell), ..summed() }).unwrap();
         assert!(is_partial(&committed), "{committed:?}");
         let done = done.into_inner().unwrap();
         assert!(done.is_sorted() && done.last() == Some(&3600), "{done:?}");

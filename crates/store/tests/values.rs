@@ -7,8 +7,12 @@ use remanent_store::{
     Array, Buffer, Checksums, DType, Error, ErrorCode, Node, Object, ObjectKind, Order, PersistOptions, Source, Store,
 };
 
-const SUMMED: PersistOptions<'static> =
-    PersistOptions { threads: std::num::NonZeroUsize::MIN, checksums: Checksums::Crc32c, progress: None, gather_bytes: 0 };
+const SUMMED: PersistOptions<'static> = PersistOptions {
+    threads: std::num::NonZeroUsize::MIN,
+    checksums: Checksums::Crc32c,
+    progress: None,
+    gather_bytes: 0,
+};
 
 fn create(media: &Heap) -> Store<Heap> {
     Store::create(media.clone(), Path::new("/p"), &PartOptions::single(16 << 20)).unwrap()
