@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 
 use pmem::{ErrorCode, Mapped, OpenMode, PartOptions};
-use remanent_store::{Object, PersistOptions, Result, Store};
+use remanent_store::{Checksums, Object, PersistOptions, Result, Store};
 
 fn plain() -> PersistOptions<'static> {
     PersistOptions::default()
@@ -38,8 +38,9 @@ fn a_pool_that_was_cut_short_refuses_and_keeps_the_process_alive() {
     let path = dir.path().join("pool");
     let store = Store::create(Mapped::new(), &path, &PartOptions::single(16 << 20)).unwrap();
     let bytes = vec![1u8; 4 << 20];
-    store.persist(&[("before", Object::bytes(&bytes[..1 << 20])), ("text", Object::text("short"))], &plain()).unwrap();
-    store.persist(&[("a", Object::bytes(&bytes))], &plain()).unwrap();
+    let summed = PersistOptions { checksums: Checksums::Crc32c, ..plain() };
+    store.persist(&[("before", Object::bytes(&bytes[..1 << 20])), ("text", Object::text("short"))], &summed).unwrap();
+    store.persist(&[("a", Object::bytes(&bytes))], &summed).unwrap();
     let view = store.get("a").unwrap();
     let end = |name: &str| store.pool().region(name).unwrap().info().extents[0].offset.byte();
     let cut = end("a") + (1 << 20);
@@ -61,7 +62,14 @@ fn a_pool_that_was_cut_short_refuses_and_keeps_the_process_alive() {
     let views = store.get_all(&["text", "before"]).unwrap();
     assert_eq!(views[0].to_bytes().unwrap(), b"short");
     drop((store, view, views));
-    refused(Store::open(Mapped::new(), &path, OpenMode::Reader).map(drop));
+    let error = Store::open(Mapped::new(), &path, OpenMode::Reader).map(drop).unwrap_err();
+    assert!(error.to_string().contains(&(16 << 20).to_string()), "{error}");
+    refused(Err(error));
+    // With the length that it had, it is a pool in which sums tell what is lost.
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(16 << 20).unwrap();
+    let store = Store::open(Mapped::new(), &path, OpenMode::Reader).unwrap();
+    assert!(store.get("before").unwrap().verify().unwrap());
+    assert_eq!(store.get("a").unwrap().verify().unwrap_err().code(), ErrorCode::ChecksumMismatch);
 }
 
 #[test]

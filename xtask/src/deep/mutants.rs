@@ -139,6 +139,24 @@ const MUTANTS: &[Mutant] = &[
         "a head of a value that changed is believed",
     ),
     mutant(
+        "store/src/put",
+        "place.crc.is_some_and(|crc| crc != source.sum())",
+        "place.crc.is_some_and(|crc| crc != source.sum()) && false",
+        "bytes that change while they are copied pass for what arrived",
+    ),
+    mutant(
+        "store/src/store",
+        "Some(gathered) => gathered[range.at_bytes as usize..]",
+        "Some(gathered) => gathered[0..]",
+        "what is copied home is not what waits",
+    ),
+    mutant(
+        "store/src/store",
+        "if self.pool.set().check_lengths().is_err() {",
+        "if false {",
+        "an object behind the end of a file that was cut short is given",
+    ),
+    mutant(
         "store/src/format/redo",
         " || crc32c::crc32c(input.0) != crc {",
         " {",
