@@ -6,11 +6,13 @@ extension types, stands beside the nodes it belongs to, as attributes of the own
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from pandas.tseries.frequencies import to_offset
 
 from ._values import has
 
@@ -23,10 +25,13 @@ Attributes = list[tuple[str, "Tree"]]
 
 
 def flatten(flattener: Flattener, value: Any) -> Tree | None:
-    """The tree of a frame, a series, an index or a single value of pandas; none for anything else."""
-    if isinstance(value, pd.DataFrame):
+    """The tree of a frame, a series, an index or a single value of pandas; none for anything else.
+
+    A subclass is something else: what it has besides would be lost.
+    """
+    if type(value) is pd.DataFrame:
         return _frame(flattener, value)
-    if isinstance(value, pd.Series):
+    if type(value) is pd.Series:
         attributes: Attributes = [
             ("type", ("text", "series")),
             ("name", flattener.flatten(value.name)),
@@ -34,11 +39,11 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
             ("attrs", flattener.flatten(dict(value.attrs))),
         ]
         return ("attributed", _column(flattener, value), "pandas", attributes)
-    if isinstance(value, pd.Index):
+    if type(value) in _INDEXES:
         return _index(flattener, value)
     if value is pd.NA or value is pd.NaT:
         return ("attributed", ("nothing",), "pandas", [("type", ("text", "NA" if value is pd.NA else "NaT"))])
-    if isinstance(value, (pd.Timestamp, pd.Timedelta)):
+    if type(value) in (pd.Timestamp, pd.Timedelta):
         return ("attributed", _column(flattener, pd.Series([value])), "pandas", [("type", ("text", "single"))])
     return None
 
@@ -122,6 +127,8 @@ def _strings(flattener: Flattener, series: pd.Series) -> Tree:
 
 
 def _index(flattener: Flattener, index: pd.Index) -> Tree:
+    if type(index) not in _INDEXES:
+        raise flattener.refuse(f"has a {type(index).__qualname__}, which only a pickle can keep: persist(..., pickle=True)")
     if isinstance(index, pd.MultiIndex):
         levels = [_index(flattener, level) for level in index.levels]
         codes = [flattener.flatten(np.ascontiguousarray(code)) for code in index.codes]
@@ -133,9 +140,37 @@ def _index(flattener: Flattener, index: pd.Index) -> Tree:
         steps = ("tuple", [("int", number) for number in (index.start, index.stop, index.step)])
         return ("attributed", steps, "pandas", [("type", ("text", "range_index")), ("name", name)])
     column = _column(flattener, pd.Series(index, pd.RangeIndex(len(index)), index.dtype))
-    frequency = getattr(index, "freqstr", None)
-    frequency_node: Tree = ("nothing",) if frequency is None else ("text", frequency)
-    return ("attributed", column, "pandas", [("type", ("text", "index")), ("name", name), ("freq", frequency_node)])
+    frequency = _frequency(flattener, index)
+    return ("attributed", column, "pandas", [("type", ("text", "index")), ("name", name), ("freq", frequency)])
+
+
+def _frequency(flattener: Flattener, index: pd.Index) -> Tree:
+    """The frequency of moments as a text; that of periods is a part of their type."""
+    frequency = getattr(index, "freq", None)
+    if frequency is None or isinstance(index, pd.PeriodIndex):
+        return ("nothing",)
+    text: str = frequency.freqstr
+    try:
+        is_kept = to_offset(text) == frequency
+    except ValueError:
+        is_kept = False
+    if not is_kept:
+        # Holidays, hours and such are not in the text.
+        reason = f"has the frequency {frequency!r}, which {text!r} does not tell whole"
+        raise flattener.refuse(f"{reason}: set its freq to None, or persist(..., pickle=True)")
+    return ("text", text)
+
+
+_INDEXES = {
+    pd.Index,
+    pd.RangeIndex,
+    pd.DatetimeIndex,
+    pd.TimedeltaIndex,
+    pd.PeriodIndex,
+    pd.IntervalIndex,
+    pd.CategoricalIndex,
+    pd.MultiIndex,
+}
 
 
 def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -272,7 +307,11 @@ def _to_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
     dtype = object if column.dtype == object else None
     index = pd.Index(column, dtype=dtype, name=rebuilder.rebuild(attributes["name"]), copy=False)
     if frequency is not None:
-        index.freq = frequency
+        try:
+            index.freq = frequency
+        except (TypeError, ValueError) as error:
+            reason = f"pandas {pd.__version__} refuses its frequency {frequency!r} ({error})"
+            warnings.warn(f"{rebuilder.place()} comes without a frequency: {reason}", stacklevel=2)
     return index
 
 

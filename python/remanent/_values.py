@@ -412,12 +412,19 @@ def _module_of(value: Any) -> str | None:
     """The module that may know a value."""
     if isinstance(value, (np.ndarray, np.generic)):
         return "_numpy"
-    module = _LIBRARIES.get(type(value).__module__.partition(".")[0])
+    # Also of what only derives from pandas: it would pass for one of Arrow's tables, and lose what it has besides.
+    if any(_library_of(kind) == "pandas" for kind in type(value).__mro__):
+        return "_pandas"
+    module = _LIBRARIES.get(_library_of(type(value)))
     if module is None and any(hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__")):
         module = "_arrow" if has("pyarrow") else None
     if module is None and hasattr(value, "__dlpack__"):
         module = "_tensors"
     return module
+
+
+def _library_of(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def _module(name: str) -> Any:

@@ -1,5 +1,7 @@
 """Frames, series and indexes of pandas come back as they were."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,69 @@ def test_single_moments_keep_their_unit(path):
     moments = [pd.Timestamp("2020-01-01").as_unit(unit) for unit in ("s", "ms", "us", "ns")]
     again = trip(path, moments=moments)["moments"]
     assert again == moments and [moment.unit for moment in again] == [moment.unit for moment in moments]
+
+
+FREQUENCIES = {
+    "months": lambda: pd.DateOffset(months=1),
+    "holidays": lambda: pd.offsets.CustomBusinessDay(holidays=["2020-12-25"]),
+    "weekmask": lambda: pd.offsets.CustomBusinessDay(weekmask="Mon Wed"),
+    "easter": lambda: pd.offsets.Easter(),
+    "hours": lambda: pd.offsets.BusinessHour(start="08:00"),
+}
+
+
+@pytest.mark.parametrize("frequency", FREQUENCIES.values(), ids=FREQUENCIES)
+def test_a_frequency_that_no_text_tells_whole_is_refused_or_pickled(path, frequency):
+    index = pd.date_range("2020-01-01", periods=5, freq=frequency())
+    with remanent.create(path, "8MiB") as pool:
+        for value in (index, pd.DataFrame({"a": range(5)}, index=index)):
+            with pytest.raises(remanent.UnknownType, match="'x' has the frequency .*freq to None"):
+                pool["x"] = value
+            pool.persist(x=value, pickle=True)
+            again = pool.restore(["x"], pickle=True)["x"]
+            assert (again if isinstance(value, pd.Index) else again.index).freq == frequency()
+
+
+@pytest.mark.parametrize("text", ["2W-TUE", "QE-JAN", "25h", "-1D", "C", "WOM-2TUE", "bh"])
+def test_a_frequency_that_its_text_tells_comes_back(path, text):
+    index = pd.date_range("2020-01-01", periods=3, freq=text)
+    assert trip(path, x=index)["x"].freq == index.freq
+
+
+def test_a_frequency_that_pandas_refuses_is_left_out_with_a_warning(path, monkeypatch):
+    # As earlier versions wrote what a text does not tell.
+    monkeypatch.setattr("remanent._pandas._frequency", lambda *_: ("text", "<DateOffset: months=1>"))
+    index = pd.date_range("2020-01-01", periods=3, freq=pd.DateOffset(months=1))
+    with remanent.create(path, "8MiB") as pool:
+        pool["x"] = index
+    with pytest.warns(UserWarning, match="'x' comes without a frequency.*months=1"):
+        again = remanent.restore(path)["x"]
+    assert again.freq is None and again.equals(index)
+
+
+class Labelled(pd.DataFrame):
+    """A frame that knows more than its columns."""
+
+    _metadata: ClassVar[list[str]] = ["label"]
+
+    @property
+    def _constructor(self):
+        return Labelled
+
+
+class LabelledSeries(pd.Series):
+    """A series that is more than its items."""
+
+
+def test_subclasses_are_refused_or_pickled_and_lose_nothing(path):
+    frame = Labelled({"a": [1, 2]}, index=["r", "s"])
+    frame.label = "mine"
+    with remanent.create(path, "8MiB") as pool:
+        for value, kind in ((frame, "Labelled"), (LabelledSeries([1], index=["r"]), "LabelledSeries")):
+            with pytest.raises(remanent.UnknownType, match=f"is a {kind}, which only a pickle"):
+                pool["x"] = [value]
+            pool.persist(x=value, pickle=True)
+            again = pool.restore(pickle=True)["x"]
+            assert type(again) is type(value) and again.index.tolist() == value.index.tolist()
+        pool.persist(x=frame, pickle=True)
+        assert pool.restore(pickle=True)["x"].label == "mine"
