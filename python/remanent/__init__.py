@@ -13,9 +13,10 @@ names too.
 """
 
 from . import errors
-from ._pool import Durability, ObjectInfo, Persisted, Pool, Transaction, Written, create, persist, restore
+from ._pool import Durability, ObjectInfo, Persisted, Pool, Written, create, persist, restore
 from ._pool import open as open
 from ._remanent import VERSION as __version__
+from ._transaction import Transaction
 from .errors import (
     AccessDenied,
     AlreadyExists,
