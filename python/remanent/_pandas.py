@@ -55,8 +55,8 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
         columns.append((flattener.part(name, name), flattener.inside(name, partial(_own_column, flattener, column))))
     attributes: Attributes = [
         ("type", ("text", "frame")),
-        ("index", _index(flattener, frame.index)),
-        ("columns", _index(flattener, frame.columns)),
+        ("index", flattener.or_pickled(frame.index, lambda: _index(flattener, frame.index))),
+        ("columns", flattener.or_pickled(frame.columns, lambda: _index(flattener, frame.columns))),
         ("attrs", flattener.flatten(dict(frame.attrs))),
     ]
     return ("attributed", ("table", len(frame), columns), "pandas", attributes)
@@ -225,7 +225,9 @@ def plain_categorical(rebuilder: Rebuilder, indices: Tree, first: int, values: T
 
 def _to_frame(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.DataFrame:
     index = rebuilder.rebuild(attributes["index"])
-    columns = {number: _to_column(rebuilder, column, number) for number, (_, column) in enumerate(tree[2])}
+    # Errors name a column as its user does, where that is plain to see.
+    steps = [name[1] if name[0] in ("text", "int") else number for number, (name, _) in enumerate(tree[2])]
+    columns = {number: _to_column(rebuilder, column, steps[number]) for number, (_, column) in enumerate(tree[2])}
     frame = pd.DataFrame(columns, index=index, copy=False)
     frame.columns = rebuilder.rebuild(attributes["columns"])
     frame.attrs = rebuilder.rebuild(attributes["attrs"])

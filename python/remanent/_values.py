@@ -31,6 +31,14 @@ Tree = tuple[Any, ...]
 assert sys.byteorder == "little"
 
 
+class Endless(UnknownType):
+    """A container contains itself; which one is told by its `id`."""
+
+    def __init__(self, message: str, container: int) -> None:
+        super().__init__(message)
+        self.container = container
+
+
 class Flattener:
     """Makes one value into a tree and its buffers."""
 
@@ -44,10 +52,12 @@ class Flattener:
     def flatten(self, value: Any) -> Tree:
         """The tree of a value. Raises `UnknownType` with the place of what cannot be kept.
 
-        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything
-        else that has such a part is pickled whole, so that what its parts share stays shared.
+        With pickles allowed, a dict and a frame of pandas keep their form and their parts are pickled one by one, if
+        they must be; anything else that has such a part is pickled whole, so that what its parts share stays shared.
         """
-        if not self._may_pickle or type(value) is dict:
+        if self._may_pickle and type(value) is dict:
+            return self._or_pickled_if_endless(value)
+        if _is_frame(value):
             return self._flatten(value)
         return self.or_pickled(value, lambda: self._flatten(value))
 
@@ -59,12 +69,27 @@ class Flattener:
         self._may_pickle = False
         try:
             return make()
-        except UnknownType:
-            del self.buffers[count:]
-            pickled: Tree = _module("_pickle").flatten(self, value)
-            return pickled
+        except UnknownType as error:
+            if isinstance(error, Endless) and error.container in self._above:
+                raise  # only a pickle of all of it can have the end lead to the beginning
+            return self._pickled(value, count)
         finally:
             self._may_pickle = True
+
+    def _or_pickled_if_endless(self, value: dict[Any, Any]) -> Tree:
+        count = len(self.buffers)
+        try:
+            return self._flatten(value)
+        except Endless as error:
+            if error.container != id(value) or id(value) in self._above:
+                raise
+            return self._pickled(value, count)
+
+    def _pickled(self, value: Any, count: int) -> Tree:
+        """The pickle of a value, in the place of the buffers that a part of it has left."""
+        del self.buffers[count:]
+        pickled: Tree = _module("_pickle").flatten(self, value)
+        return pickled
 
     def _flatten(self, value: Any) -> Tree:
         if len(self._path) >= MAX_DEPTH:
@@ -147,7 +172,8 @@ class Flattener:
     def container(self, value: Any, make: Callable[[], Tree]) -> Tree:
         """The tree of what may contain itself, which is refused."""
         if id(value) in self._above:
-            raise self.refuse("contains itself")
+            message = f"{_place(self._name, self._path)} contains itself, which only a pickle can keep"
+            raise Endless(f"{message}: persist(..., pickle=True)", id(value))
         self._above.add(id(value))
         try:
             return make()
@@ -406,6 +432,11 @@ _OWNERS = {
 _CODECS = {"python.pickle-5": "_pickle", "arrow.ipc-stream": "_arrow"}
 #: What a module cannot do without.
 _NEEDED = {"_pandas": ("pandas",), "_arrow": ("pyarrow",)}
+
+
+def _is_frame(value: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and type(value) is getattr(pandas, "DataFrame", None)
 
 
 def _module_of(value: Any) -> str | None:
