@@ -44,7 +44,10 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
     if value is pd.NA or value is pd.NaT:
         return ("attributed", ("nothing",), "pandas", [("type", ("text", "NA" if value is pd.NA else "NaT"))])
     if type(value) in (pd.Timestamp, pd.Timedelta):
-        return ("attributed", _column(flattener, pd.Series([value])), "pandas", [("type", ("text", "single"))])
+        several = pd.DatetimeIndex if type(value) is pd.Timestamp else pd.TimedeltaIndex
+        # Before pandas 3 it becomes one of nanoseconds otherwise.
+        column = _column(flattener, pd.Series(several([value]).as_unit(value.unit)))
+        return ("attributed", column, "pandas", [("type", ("text", "single"))])
     return None
 
 
@@ -196,9 +199,16 @@ def as_column(value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         return _masked_column(value)
     if isinstance(value, list) and all(item is None or isinstance(item, str) for item in value):
-        return pd.array(value, dtype="str")
+        return _plain_strings(value)
     is_single = isinstance(value, np.ndarray) and value.ndim == 1 or isinstance(value, (pd.Categorical, pd.Index))
     return value if is_single else pd.arrays.NumpyExtensionArray(_objects(list(value)))
+
+
+def _plain_strings(items: list[str | None]) -> Any:
+    try:
+        return pd.array(items, dtype=pd.StringDtype(na_value=np.nan))
+    except TypeError:  # before pandas 2.3
+        return pd.arrays.NumpyExtensionArray(_objects(items))
 
 
 def _masked_column(value: np.ma.MaskedArray) -> Any:
@@ -251,7 +261,15 @@ def _to_column(rebuilder: Rebuilder, tree: Tree, step: Any = 0) -> Any:
 def _to_categorical(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Categorical:
     _, codes, _, values, is_ordered = tree
     dtype = pd.CategoricalDtype(rebuilder.rebuild(values), is_ordered)
-    return pd.Categorical.from_codes(rebuilder.rebuild(codes), dtype=dtype)
+    return pd.Categorical.from_codes(_codes(rebuilder, codes, len(dtype.categories)), dtype=dtype)
+
+
+def _codes(rebuilder: Rebuilder, tree: Tree, count: int) -> np.ndarray:
+    """The places of so many different items, -1 where one is missing."""
+    codes = rebuilder.numbers(tree)
+    if codes.size and (codes.max() >= count or codes.min() < -1):
+        raise rebuilder.damaged("the places of a dictionary")
+    return codes
 
 
 def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -260,15 +278,23 @@ def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
 
 
 def _to_string(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
-    missing = np.nan if rebuilder.rebuild(attributes["missing"]) == "nan" else pd.NA
-    storage = rebuilder.rebuild(attributes["storage"])
+    missing, storage = rebuilder.rebuild(attributes["missing"]), rebuilder.rebuild(attributes["storage"])
     if storage == "pyarrow" and has("pyarrow"):
         from . import _arrow
 
-        dtype = pd.StringDtype("pyarrow", na_value=missing)
+        dtype = _string_dtype(rebuilder, "pyarrow", missing)
         return dtype.__from_arrow__(_arrow.large_strings(rebuilder, tree))
-    dtype = pd.StringDtype("python", na_value=missing)
-    return pd.array(rebuilder.rebuild(tree), dtype=dtype)
+    return pd.array(rebuilder.rebuild(tree), dtype=_string_dtype(rebuilder, "python", missing))
+
+
+def _string_dtype(rebuilder: Rebuilder, storage: str, missing: str) -> pd.StringDtype:
+    if missing == "NA":
+        return pd.StringDtype(storage)
+    try:
+        return pd.StringDtype(storage, na_value=np.nan)
+    except TypeError:
+        reason = f"are strings with NaN where one is missing, which pandas {pd.__version__} does not have"
+        raise rebuilder.refuse(f"{reason}; install pandas 2.3 or newer") from None
 
 
 def _to_arrow(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -319,7 +345,11 @@ def _to_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
 
 def _to_multi_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.MultiIndex:
     levels, names = rebuilder.rebuild(attributes["levels"]), rebuilder.rebuild(attributes["names"])
-    return pd.MultiIndex(levels, rebuilder.rebuild(tree), names=names)
+    kind, trees = tree
+    if kind != "list" or len(trees) != len(levels):
+        raise rebuilder.damaged("the levels of an index")
+    codes = [_codes(rebuilder, code, len(level)) for code, level in zip(trees, levels, strict=True)]
+    return pd.MultiIndex(levels, codes, names=names)
 
 
 def _to_missing(value: Any) -> Callable[[Rebuilder, Tree, dict[str, Tree]], Any]:

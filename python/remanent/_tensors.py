@@ -83,6 +83,10 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     module = _module(library)
     if module is None:
         return array if dtype is None else array.view(ml_dtype(rebuilder, dtype))
+    return rebuilder.by_library(library, lambda: _made(rebuilder, library, module, array, dtype))
+
+
+def _made(rebuilder: Rebuilder, library: str, module: Any, array: np.ndarray, dtype: str | None) -> Any:
     if library == "tensorflow":
         return _to_tensorflow(rebuilder, module, array, dtype)
     if not array.flags.writeable:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._memory import array_over, bytes_over
-from .errors import Corrupt, UnknownType
+from .errors import Corrupt, Error, UnknownType
 
 #: From this size on a text or bytes lie in a buffer, and not in the tree.
 LONG_BYTES = 4 << 10
@@ -243,6 +243,19 @@ class Rebuilder:
         """What to raise for bytes that cannot be right."""
         return Corrupt(f"{what} in {self.place()} are damaged; restore the file from a copy")
 
+    def by_library(self, library: str, make: Callable[[], Any]) -> Any:
+        """What another library makes. What it raises is no damage: it may be another version than the writer had."""
+        try:
+            return make()
+        except (Error, MemoryError, RecursionError, ImportError, Warning):
+            raise
+        except Exception as error:  # each library raises its own
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            version = getattr(sys.modules.get(library), "__version__", "of this version")
+            reason = f"cannot be made by {library} {version} ({type(error).__name__}: {error})"
+            raise self.refuse(f"{reason}; use the version that it was made with, or a newer one") from error
+
     def memory(self, buffer: int) -> Any:
         """A buffer where it lies. Its pages may be lost, which whoever reads it has to bear."""
         return self._memories[buffer]
@@ -251,6 +264,12 @@ class Rebuilder:
         """A buffer that is about to be read; a lost page is an exception here."""
         self._memories[buffer].populate()
         return self._memories[buffer]
+
+    def numbers(self, tree: Tree) -> np.ndarray:
+        """An array that is about to be read; a lost page is an exception here."""
+        if tree[0] == "array":
+            self.data(tree[4])
+        return np.asarray(self.rebuild(tree))
 
     def bytes_over(self, buffer: int) -> np.ndarray:
         """The bytes of a buffer, to be handed on: a copy, if they are few and to be written to."""
@@ -263,7 +282,7 @@ class Rebuilder:
 
     def strings(self, count: int, offsets: int, data: int, validity: int | None, is_text: bool) -> list[Any]:
         """The strings, None where one is missing."""
-        places = self.places(offsets, data)
+        places = self.places(count, offsets, data)
         content = bytes(self.data(data))
         pieces = [content[start:end] for start, end in zip(places[:-1].tolist(), places[1:].tolist(), strict=True)]
         values: list[Any] = [self._decode(piece) for piece in pieces] if is_text else list(pieces)
@@ -272,8 +291,10 @@ class Rebuilder:
                 values[number] = None
         return values
 
-    def places(self, offsets: int, data: int) -> np.ndarray:
-        """The checked offsets of strings."""
+    def places(self, count: int, offsets: int, data: int) -> np.ndarray:
+        """The offsets of strings. All are checked: whoever follows a damaged one leaves the buffer."""
+        if len(self.memory(offsets)) != (count + 1) * 8:
+            raise self.damaged("the strings")
         places = np.frombuffer(self.data(offsets), "<i8")
         if places[0] != 0 or places[-1] != len(self.memory(data)) or (places[1:] < places[:-1]).any():
             raise self.damaged("the strings")
@@ -299,7 +320,8 @@ class Rebuilder:
 
     def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
         if has("pandas"):
-            return _module("_pandas").plain_categorical(self, indices, first, values, is_ordered)
+            plain = _module("_pandas").plain_categorical
+            return self.by_library("pandas", lambda: plain(self, indices, first, values, is_ordered))
         return self.looked_up(indices, first, values)
 
     def looked_up(self, indices: Tree, first: int, values: Tree) -> list[Any]:
@@ -311,14 +333,14 @@ class Rebuilder:
 
     def places_from_0(self, indices: Tree, first: int) -> np.ndarray:
         """The places of a dictionary counted from 0; below that where an item is missing."""
-        places = np.asarray(self.rebuild(indices))
+        places = self.numbers(indices)
         if first == 0:
             return places
         return places.astype(np.int64) - first if places.dtype.kind == "u" else np.maximum(places, first - 1) - first
 
     def _table(self, rows: int, columns: list[tuple[Tree, Tree]]) -> Any:
         if has("pandas"):
-            return _module("_pandas").plain_frame(self, rows, columns)
+            return self.by_library("pandas", lambda: _module("_pandas").plain_frame(self, rows, columns))
         names = [self.rebuild(name) for name, _ in columns]
         if len(set(names)) < len(names):
             raise self.refuse("is a table with several columns of one name: install pandas to restore it")
@@ -342,7 +364,8 @@ class Rebuilder:
         if module is None or not all(map(has, _NEEDED.get(module, ()))):
             # What another language keeps beside a value is not needed to read it here.
             return self.rebuild(tree)
-        return _module(module).rebuild(self, tree, dict(attributes))
+        known = Attributes(self, attributes)
+        return self._by_module(module, lambda: _module(module).rebuild(self, tree, known))
 
     def _foreign(self, codec: str, stream: int, buffers: list[int]) -> Any:
         module = _CODECS.get(codec)
@@ -351,7 +374,22 @@ class Rebuilder:
             raise self.refuse(f"is written as {codec}, {reason}")
         if not all(map(has, _NEEDED.get(module, ()))):
             raise self.refuse(f"is written as {codec}: install {' and '.join(_NEEDED[module])} to restore it")
-        return _module(module).rebuild_foreign(self, stream, buffers)
+        return self._by_module(module, lambda: _module(module).rebuild_foreign(self, stream, buffers))
+
+    def _by_module(self, module: str, make: Callable[[], Any]) -> Any:
+        library = _LIBRARY_OF.get(module)
+        return make() if library is None else self.by_library(library, make)
+
+
+class Attributes(dict[str, Tree]):
+    """What stands beside a value."""
+
+    def __init__(self, rebuilder: Rebuilder, attributes: list[tuple[str, Tree]]) -> None:
+        super().__init__(attributes)
+        self._rebuilder = rebuilder
+
+    def __missing__(self, name: str) -> Tree:
+        raise self._rebuilder.damaged(f"the parts, of which {name!r} is missing,")
 
 
 def of_python(kind: str, tree: Tree, *attributes: tuple[str, Tree]) -> Tree:
@@ -432,6 +470,8 @@ _OWNERS = {
 _CODECS = {"python.pickle-5": "_pickle", "arrow.ipc-stream": "_arrow"}
 #: What a module cannot do without.
 _NEEDED = {"_pandas": ("pandas",), "_arrow": ("pyarrow",)}
+#: Which library makes what a module rebuilds.
+_LIBRARY_OF = {"_numpy": "numpy", "_pandas": "pandas", "_arrow": "pyarrow"}
 
 
 def _is_frame(value: Any) -> bool:

@@ -219,3 +219,42 @@ def test_without_pyarrow_the_plain_columns_are_read(path, missing):
     with remanent.create(path, "8MiB") as pool:
         pool.persist(table=table, nested=pa.table({"l": [[1]]}))
     subprocess.run([sys.executable, "-c", WITHOUT, str(path), *missing], check=True)
+
+
+def damaged(path, value, whole, changed):
+    """The pool, in which some bytes have become others."""
+    with remanent.create(path, "16MiB") as pool:
+        pool.persist(x=value, other=1)
+    content = path.read_bytes()
+    assert content.count(whole.tobytes()) == 1 and whole.nbytes == changed.nbytes
+    path.write_bytes(content.replace(whole.tobytes(), changed.tobytes()))
+    return remanent.open(path, "r")
+
+
+TEXTS = [f"text {number:07}" for number in range(40_000)]
+DAMAGES = {
+    "large strings": (lambda: pa.array(TEXTS, pa.large_string()), np.array([240_000, 240_012]), [0, 1 << 46]),
+    "strings": (lambda: pa.array(TEXTS), np.array([240_000, 240_012]), [0, -(1 << 46)]),
+    "bytes": (lambda: pa.array(TEXTS, pa.large_binary()), np.array([240_000, 240_012]), [0, 1 << 46]),
+    "places": (lambda: pa.array(TEXTS).dictionary_encode(), np.arange(999, 1003, dtype="i4"), [0, 1 << 24, 0, 0]),
+    "places below": (lambda: pa.array(TEXTS).dictionary_encode(), np.arange(999, 1003, dtype="i4"), [0, -2000, 0, 0]),
+    "places and none": (
+        lambda: pa.array([*TEXTS, None]).dictionary_encode(),
+        np.arange(999, 1003, dtype="i4"),
+        [0, 1 << 24, 0, 0],
+    ),
+    "lists": (
+        lambda: pa.array([[number, number] for number in range(9000)], pa.list_(pa.int16())),
+        np.arange(16_000, 16_008, 2, dtype="i4"),
+        [0, 1 << 28, 0, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_offset_or_place_is_found_and_followed_by_nobody(path, damage):
+    make, whole, change = damage
+    with damaged(path, make(), whole, whole + np.array(change, whole.dtype)) as pool:
+        with pytest.raises(remanent.Corrupt, match="'x' are damaged"):
+            pool["x"]
+        assert pool["other"] == 1

@@ -206,3 +206,71 @@ def test_subclasses_are_refused_or_pickled_and_lose_nothing(path):
             assert type(again) is type(value) and again.index.tolist() == value.index.tolist()
         pool.persist(x=frame, pickle=True)
         assert pool.restore(pickle=True)["x"].label == "mine"
+
+
+class OldStringDtype(pd.StringDtype):
+    """As before pandas 2.3: without a choice of what stands for a missing one."""
+
+    def __init__(self, storage=None):
+        super().__init__(storage)
+
+
+def test_strings_of_a_newer_pandas_are_refused_by_an_older_one_and_others_read(path, monkeypatch):
+    made = {
+        "new": pd.DataFrame({"s": pd.array(["a", None], pd.StringDtype("python", na_value=np.nan))}),
+        "both": pd.Series(pd.array(["a", None], pd.StringDtype("python"))),
+    }
+    with remanent.create(path, "8MiB") as pool:
+        pool.persist(made)
+        monkeypatch.setattr(pd, "StringDtype", OldStringDtype)
+        with pytest.raises(remanent.UnknownType, match=r"new.*pandas 2.3 or newer"):
+            pool["new"]
+        assert pool["both"].tolist() == ["a", pd.NA]
+
+
+def test_what_pandas_cannot_make_is_no_damage(path, monkeypatch):
+    def refuse(*args, **options):
+        raise AttributeError("there is no such function")
+
+    with remanent.create(path, "8MiB") as pool:
+        pool["x"] = pd.DataFrame({"c": pd.Categorical(["a", "b"])})
+        monkeypatch.setattr(pd.Categorical, "from_codes", refuse)
+        with pytest.raises(remanent.UnknownType, match=rf"x\['c'\].*pandas {pd.__version__} \(AttributeError: there is no"):
+            pool["x"]
+
+
+def damaged(path, whole, changed, **values):
+    """The pool, in which some bytes have become others."""
+    with remanent.create(path, "16MiB") as pool:
+        pool.persist(values)
+    content = path.read_bytes()
+    assert content.count(whole) == 1 and len(whole) == len(changed)
+    path.write_bytes(content.replace(whole, changed))
+    return remanent.open(path, "r")
+
+
+@pytest.mark.parametrize("storage", ["python", "pyarrow"])
+def test_a_damaged_offset_of_strings_is_found(path, storage):
+    if storage == "pyarrow":
+        pytest.importorskip("pyarrow")
+    texts = pd.array([f"text {number:07}" for number in range(40_000)], pd.StringDtype(storage))
+    at = np.array([240_000, 240_012, 240_024])
+    far = at + [0, 1 << 46, 0]
+    with damaged(path, at.tobytes(), far.tobytes(), x=pd.DataFrame({"s": texts}), other=1) as pool:
+        with pytest.raises(remanent.Corrupt, match=r"the strings in .*x\['s'\].* are damaged"):
+            pool["x"]
+        assert pool["other"] == 1
+
+
+def test_damaged_places_of_categories_are_found(path):
+    codes = np.arange(40_000, dtype="i4")
+    column = pd.Categorical.from_codes(codes, np.arange(40_000) * 3)
+    index = pd.MultiIndex([np.arange(40_000) * 7], [codes], names=["n"])
+    for name, value, number in (("column", column, 20_000), ("index", index, 35_000)):
+        whole = np.arange(number - 2, number + 3, dtype="i4")
+        broken = whole.copy()
+        broken[2] = 1_000_000
+        place = path.with_name(name)
+        with damaged(place, whole.tobytes(), broken.tobytes(), x=pd.Series(column) if name == "column" else value) as pool:
+            with pytest.raises(remanent.Corrupt, match="the places of a dictionary"):
+                pool["x"]
