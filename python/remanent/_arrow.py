@@ -84,6 +84,15 @@ _KINDS = {"table": pa.Table, "record_batch": pa.RecordBatch, "chunked_array": pa
 
 
 def _column(flattener: Flattener, column: Any) -> Tree:
+    try:
+        return _kept(flattener, column)
+    except MemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise flattener.refuse(f"is {column.type} in a form that Arrow cannot make into one array: {error}") from error
+
+
+def _kept(flattener: Flattener, column: Any) -> Tree:
     column = _as_large(column)
     array = column if isinstance(column, pa.Array) else _one(column)
     kind = array.type
@@ -215,7 +224,12 @@ def _foreign(flattener: Flattener, array: pa.Array) -> Tree:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return ("foreign", _CODEC, flattener.buffer(sink.getvalue()), [])
+    stream = sink.getvalue()
+    try:
+        pa.ipc.open_stream(stream).read_all()  # which copies nothing, and fails for dictionaries of dictionaries
+    except (pa.ArrowException, OSError) as error:
+        raise flattener.refuse(f"is {array.type}, which Arrow does not read back: {error}") from error
+    return ("foreign", _CODEC, flattener.buffer(stream), [])
 
 
 # From trees.
@@ -229,6 +243,10 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     if kind in ("table", "record_batch"):
         columns = zip(schema, null_counts, (column for _, column in tree[2]), strict=True)
         arrays = [_array(rebuilder, field.type, nulls, column) for field, nulls, column in columns]
+        if not arrays:
+            # Only what is taken out of another one can have rows without columns.
+            rows = _KINDS[kind].from_arrays([pa.nulls(tree[1])], names=[""])
+            return rows.replace_schema_metadata(schema.metadata).select([])
         return _KINDS[kind].from_arrays(arrays, schema=schema)
     array = _array(rebuilder, schema.field(0).type, null_counts[0], tree)
     return pa.chunked_array([array]) if kind == "chunked_array" else array

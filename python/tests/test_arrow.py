@@ -258,3 +258,23 @@ def test_a_damaged_offset_or_place_is_found_and_followed_by_nobody(path, damage)
         with pytest.raises(remanent.Corrupt, match="'x' are damaged"):
             pool["x"]
         assert pool["other"] == 1
+
+
+def test_tables_without_columns_keep_their_rows(path):
+    table = pa.table({"a": [1, 2, 3]}, metadata={"made": "here"}).select([])
+    batch = pa.record_batch({"a": [1, 2, 3, 4]}).select([])
+    again = trip(path, table=table, batch=batch, none=pa.table({}))
+    assert {name: each.num_rows for name, each in again.items()} == {"table": 3, "batch": 4, "none": 0}
+    assert again["table"].schema.metadata == {b"made": b"here"} and type(again["batch"]) is pa.RecordBatch
+
+
+def test_what_arrow_does_not_read_back_or_make_one_is_refused(path):
+    nested = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "b"]).dictionary_encode())
+    chunks = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([text, None])) for text in "ab"]
+    with remanent.create(path, "8MiB") as pool:
+        for value in (nested, pa.table({"d": nested}), pa.ListArray.from_arrays([0, 3], nested)):
+            with pytest.raises(remanent.UnknownType, match="dictionary<.*which Arrow does not read back"):
+                pool["x"] = value
+        with pytest.raises(remanent.UnknownType, match=r"x\['d'\].*dictionary<.*one array.*nulls"):
+            pool["x"] = pa.table({"d": pa.chunked_array(chunks)})
+        assert not pool
