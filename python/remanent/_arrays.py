@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ._memory import array_over
-from ._names import check_name
-from ._numpy import laid_out, unkept
+from ._numpy import is_item, laid_out, unkept
+from ._texts import check_name, utf_8
 from ._values import Flattener, Rebuilder, Tree
 from .errors import Corrupt, Error, UnknownType
 
@@ -19,7 +19,7 @@ def flatten(name: str, value: Any, may_pickle: bool = False) -> Item:
     """An object for the extension: an array without a copy if its bytes lie side by side already."""
     check_name(name)
     if type(value) is str:
-        return name, "text", _utf_8(name, value)
+        return name, "text", utf_8(value, lambda reason: UnknownType(f"{name!r} is a text with {reason}"))
     if type(value) in (bytes, bytearray):
         return name, "bytes", bytes(value)
     array = _plain_array(value)
@@ -36,18 +36,11 @@ def size_of(item: Item) -> int:
 
 def _plain_array(value: Any) -> np.ndarray | None:
     """The array that a value is or that a number becomes, if it needs nothing beside it."""
-    if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
+    if is_item(value) or type(value) in (bool, int, float, complex):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray) or unkept(value.dtype):
         return None
     return value
-
-
-def _utf_8(name: str, text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise UnknownType(f"{name!r} is a text with half a character: {error}") from None
 
 
 def rebuild(

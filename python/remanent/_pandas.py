@@ -37,6 +37,7 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
             ("name", flattener.flatten(value.name)),
             ("index", _index(flattener, value.index)),
             ("attrs", flattener.flatten(dict(value.attrs))),
+            *_flags(value),
         ]
         return ("attributed", _column(flattener, value), "pandas", attributes)
     if type(value) in _INDEXES:
@@ -61,8 +62,13 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
         ("index", flattener.or_pickled(frame.index, lambda: _index(flattener, frame.index))),
         ("columns", flattener.or_pickled(frame.columns, lambda: _index(flattener, frame.columns))),
         ("attrs", flattener.flatten(dict(frame.attrs))),
+        *_flags(frame),
     ]
     return ("attributed", ("table", len(frame), columns), "pandas", attributes)
+
+
+def _flags(value: pd.DataFrame | pd.Series) -> Attributes:
+    return [] if value.flags.allows_duplicate_labels else [("unique_labels", ("bool", True))]
 
 
 def _own_column(flattener: Flattener, series: pd.Series) -> Tree:
@@ -241,6 +247,7 @@ def _to_frame(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
     frame = pd.DataFrame(columns, index=index, copy=False)
     frame.columns = rebuilder.rebuild(attributes["columns"])
     frame.attrs = rebuilder.rebuild(attributes["attrs"])
+    frame.flags.allows_duplicate_labels = "unique_labels" not in attributes
     return frame
 
 
@@ -248,6 +255,7 @@ def _to_series(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) ->
     index, name = rebuilder.rebuild(attributes["index"]), rebuilder.rebuild(attributes["name"])
     series = pd.Series(_to_column(rebuilder, tree), index=index, name=name, copy=False)
     series.attrs = rebuilder.rebuild(attributes["attrs"])
+    series.flags.allows_duplicate_labels = "unique_labels" not in attributes
     return series
 
 

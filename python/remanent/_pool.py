@@ -15,11 +15,11 @@ import numpy as np
 
 from ._arrays import Item, flatten, rebuild, size_of
 from ._memory import array_over
-from ._names import check_name
 from ._numpy import unkept
 from ._progress import Progress, told
 from ._remanent import NativePool
 from ._sizes import Size, parse_file_size, parse_size
+from ._texts import check_name
 from ._transaction import Transaction
 from .errors import BadName, ShapeOverflow, UnknownType
 
@@ -246,7 +246,7 @@ class Pool(MutableMapping[str, Any]):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
         reason = "holds strings of any length" if dtype.kind == "T" else unkept(dtype)
         if reason is not None:
-            raise UnknownType(f"an array that {reason} has no memory of its own")
+            raise UnknownType(f"no memory of the pool can be an array of the type {dtype}: it {reason}")
         lengths = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
         size = math.prod(lengths) * dtype.itemsize
         if min(lengths, default=0) < 0:
@@ -318,10 +318,7 @@ class Pool(MutableMapping[str, Any]):
         if mode == "r+":
             if to == "dram":
                 raise ValueError("mode='r+' changes what lies in the pool, so it does not go with to='dram'")
-            return {
-                name: array_over(memory, dtype, shape, order, mode)
-                for name, _, dtype, shape, order, [memory] in self._native.in_place(names)
-            }
+            return self._in_place(names)
         form = "copied" if to == "dram" else "private" if mode == "c" else "shared"
         restored = {}
         for name, kind, dtype, shape, order, memories in self._native.restore(names, form):
@@ -330,6 +327,20 @@ class Pool(MutableMapping[str, Any]):
                     memory.populate()
             restored[name] = rebuild(name, kind, dtype, shape, order, memories, mode, may_unpickle)
         return restored
+
+    def _in_place(self, names: list[str] | None) -> dict[str, np.ndarray]:
+        """Arrays that are changed where they lie; ordinary ones where there is no byte to change."""
+        names = list(self) if names is None else names
+        found = self._native.ls(os.path.commonprefix(names)) if self._mode == "r+" else []
+        empty = {fields["name"] for fields in found if fields.get("kind") == "array" and fields["nbytes"] == 0}
+        restored = [
+            *self._native.in_place([name for name in names if name not in empty]),
+            *self._native.restore([name for name in names if name in empty], "copied"),
+        ]
+        arrays = {
+            name: array_over(memory, dtype, shape, order, "r+") for name, _, dtype, shape, order, [memory] in restored
+        }
+        return {name: arrays[name] for name in names}
 
     def transaction(
         self,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._arrays import Item, flatten
-from ._names import check_name
 from ._progress import Progress
+from ._texts import check_name
 from .errors import Closed
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._memory import array_over, bytes_over
+from ._texts import utf_8
 from .errors import Corrupt, Error, UnknownType
 
 #: From this size on a text or bytes lie in a buffer, and not in the tree.
@@ -100,9 +101,9 @@ class Flattener:
         module = _module_of(value)
         tree: Tree | None = None if module is None else _module(module).flatten(self, value)
         if tree is None:
-            raise self.refuse(
-                f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)"
-            )
+            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+            reason = f"is of the type {kind}, which has no form of its own"
+            raise self.refuse(f"{reason}; what can be pickled is kept by persist(..., pickle=True)")
         return tree
 
     def refuse(self, reason: str) -> UnknownType:
@@ -131,10 +132,7 @@ class Flattener:
             self._path.pop()
 
     def text(self, text: str) -> Tree:
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise self.refuse(f"is a text with half a character: {error}") from None
+        data = utf_8(text, lambda reason: self.refuse(f"is a text with {reason}"))
         return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
     def binary(self, data: bytes) -> Tree:
@@ -163,11 +161,10 @@ class Flattener:
         return self.buffer(np.packbits(is_there, bitorder="little"))
 
     def _utf_8(self, number: int, item: str) -> bytes:
-        try:
-            return item.encode()
-        except UnicodeEncodeError as error:
-            message = f"is a text with half a character: {error}"
-            raise UnknownType(f"{_place(self._name, [*self._path, number])} {message}") from None
+        def refuse(reason: str) -> UnknownType:
+            return UnknownType(f"{_place(self._name, [*self._path, number])} is a text with {reason}")
+
+        return utf_8(item, refuse)
 
     def container(self, value: Any, make: Callable[[], Tree]) -> Tree:
         """The tree of what may contain itself, which is refused."""

@@ -130,7 +130,7 @@ def test_arrays_without_bytes_and_of_one_item_can_be_made(pool):
 
 def test_what_cannot_be_made_is_refused(pool):
     for dtype in (object, np.dtypes.StringDType() if hasattr(np.dtypes, "StringDType") else object):
-        with pytest.raises(remanent.UnknownType):
+        with pytest.raises(remanent.UnknownType, match="array of the type .*: it holds"):
             pool.empty("x", 10, dtype)
     with pytest.raises(remanent.BadName):
         pool.empty("\udcff", 10)
@@ -196,6 +196,20 @@ def test_an_array_is_changed_in_place(pool):
     np.testing.assert_array_equal(pool["x"], expected)
     assert not pool.ls("x")[0].in_place
     np.testing.assert_array_equal(again(pool)["x"], expected)
+
+
+def test_arrays_without_bytes_are_among_those_that_are_changed_in_place(pool):
+    pool.persist(a=np.arange(3), empty=np.empty((0, 3), "f4"), z=np.arange(4))
+    arrays = pool.restore(mode="r+")
+    assert list(arrays) == ["a", "empty", "z"]
+    assert arrays["empty"].shape == (0, 3) and arrays["empty"].dtype == "f4" and arrays["empty"].flags.writeable
+    arrays["z"] += 1
+    written = pool.persist(arrays).written
+    assert written["z"].way == written["a"].way == "in place"
+    del arrays
+    assert pool["z"].tolist() == [1, 2, 3, 4] and pool["empty"].shape == (0, 3)
+    with remanent.open(pool.path, "r") as reader, pytest.raises(remanent.NotWritable):
+        reader.restore(["empty"], mode="r+")
 
 
 def test_what_is_changed_in_place_when_the_pool_is_closed_is_persisted_and_private(tmp_path):

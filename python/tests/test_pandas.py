@@ -199,13 +199,20 @@ def test_subclasses_are_refused_or_pickled_and_lose_nothing(path):
     frame.label = "mine"
     with remanent.create(path, "8MiB") as pool:
         for value, kind in ((frame, "Labelled"), (LabelledSeries([1], index=["r"]), "LabelledSeries")):
-            with pytest.raises(remanent.UnknownType, match=f"is a {kind}, which only a pickle"):
+            with pytest.raises(remanent.UnknownType, match=f"{kind}, which has no form"):
                 pool["x"] = [value]
             pool.persist(x=value, pickle=True)
             again = pool.restore(pickle=True)["x"]
             assert type(again) is type(value) and again.index.tolist() == value.index.tolist()
         pool.persist(x=frame, pickle=True)
         assert pool.restore(pickle=True)["x"].label == "mine"
+
+
+def test_that_labels_must_differ_is_kept(path):
+    frame = pd.DataFrame({"a": [1]}).set_flags(allows_duplicate_labels=False)
+    restored = trip(path, frame=frame, series=frame["a"], plain=pd.DataFrame({"a": [1]}))
+    flags = {name: value.flags.allows_duplicate_labels for name, value in restored.items()}
+    assert flags == {"frame": False, "series": False, "plain": True}
 
 
 class OldStringDtype(pd.StringDtype):
