@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
-from ._values import has
+from ._values import has, library_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,15 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
         # Before pandas 3 it becomes one of nanoseconds otherwise.
         column = _column(flattener, pd.Series(several([value]).as_unit(value.unit)))
         return ("attributed", column, "pandas", [("type", ("text", "single"))])
+    if type(value) is pd.Period:
+        return ("attributed", _column(flattener, pd.Series([value])), "pandas", [("type", ("text", "single"))])
+    if type(value) is pd.Interval:
+        ends = ("tuple", [flattener.part("left", value.left), flattener.part("right", value.right)])
+        how = [("type", ("text", "single_interval")), ("closed", ("text", value.closed))]
+        return ("attributed", ends, "pandas", how)
+    if isinstance(value, pd.api.extensions.ExtensionArray) and library_of(type(value)) == "pandas" and value.ndim == 1:
+        how = [("type", ("text", "array")), ("freq", _frequency(flattener, value))]
+        return ("attributed", _column(flattener, pd.Series(value, copy=False)), "pandas", how)
     return None
 
 
@@ -94,6 +103,14 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
         missing = "nan" if dtype.na_value is np.nan else "NA"
         how = [("type", ("text", "string")), ("storage", ("text", dtype.storage)), ("missing", ("text", missing))]
         return ("attributed", _strings(flattener, series), "pandas", how)
+    if isinstance(dtype, pd.PeriodDtype):
+        frequency = [("type", ("text", "period")), ("freq", ("text", _period(flattener, dtype)))]
+        return ("attributed", flattener.flatten(series.array.view("i8")), "pandas", frequency)
+    if isinstance(dtype, pd.IntervalDtype):
+        ends = (("left", series.array.left), ("right", series.array.right))
+        columns = [(("text", name), _column(flattener, pd.Series(end, copy=False))) for name, end in ends]
+        closed = [("type", ("text", "interval")), ("closed", ("text", dtype.closed))]
+        return ("attributed", ("table", len(series), columns), "pandas", closed)
     if isinstance(dtype, pd.ArrowDtype):
         from . import _arrow
 
@@ -112,6 +129,14 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
         tree = ("nullable", items, flattener.validity(~series.array._mask))
         return ("attributed", tree, "pandas", [("type", ("text", "masked"))])
     raise flattener.refuse(f"has the extension type {dtype}, which only a pickle can keep: persist(..., pickle=True)")
+
+
+def _period(flattener: Flattener, dtype: pd.PeriodDtype) -> str:
+    """The frequency of periods, which counts them from 1970 on; as their type spells it, and not as moments do."""
+    text: str = dtype.name.removeprefix("period[").removesuffix("]")
+    if pd.PeriodDtype(text) != dtype:
+        raise flattener.refuse(f"has periods of {dtype.freq!r}, which {text!r} does not tell whole: persist(..., pickle=True)")
+    return text
 
 
 def _zone(flattener: Flattener, dtype: pd.DatetimeTZDtype) -> str:
@@ -153,10 +178,10 @@ def _index(flattener: Flattener, index: pd.Index) -> Tree:
     return ("attributed", column, "pandas", [("type", ("text", "index")), ("name", name), ("freq", frequency)])
 
 
-def _frequency(flattener: Flattener, index: pd.Index) -> Tree:
+def _frequency(flattener: Flattener, moments: Any) -> Tree:
     """The frequency of moments as a text; that of periods is a part of their type."""
-    frequency = getattr(index, "freq", None)
-    if frequency is None or isinstance(index, pd.PeriodIndex):
+    frequency = getattr(moments, "freq", None)
+    if frequency is None or isinstance(moments.dtype, pd.PeriodDtype):
         return ("nothing",)
     text: str = frequency.freqstr
     try:
@@ -285,6 +310,25 @@ def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
     return pd.DatetimeIndex(rebuilder.rebuild(tree), copy=False).tz_localize("UTC").tz_convert(zone).array
 
 
+def _to_period(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    return pd.arrays.PeriodArray(rebuilder.rebuild(tree), dtype=pd.PeriodDtype(rebuilder.rebuild(attributes["freq"])))
+
+
+def _to_interval(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    left, right = (_to_column(rebuilder, column, name[1]) for name, column in tree[2])
+    return pd.arrays.IntervalArray.from_arrays(left, right, rebuilder.rebuild(attributes["closed"]))
+
+
+def _to_single_interval(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Interval:
+    return pd.Interval(*rebuilder.rebuild(tree), closed=rebuilder.rebuild(attributes["closed"]))
+
+
+def _to_array(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    array = pd.Series(_to_column(rebuilder, tree), copy=False).array
+    is_of_moments = attributes["freq"] != ("nothing",)
+    return _with_frequency(rebuilder, pd.Index(array, copy=False), attributes).array if is_of_moments else array
+
+
 def _to_string(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
     missing, storage = rebuilder.rebuild(attributes["missing"]), rebuilder.rebuild(attributes["storage"])
     if storage == "pyarrow" and has("pyarrow"):
@@ -338,10 +382,14 @@ def _to_range_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree
 
 
 def _to_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Index:
-    frequency = rebuilder.rebuild(attributes["freq"])
     column = rebuilder.rebuild(tree)
     dtype = object if column.dtype == object else None
     index = pd.Index(column, dtype=dtype, name=rebuilder.rebuild(attributes["name"]), copy=False)
+    return _with_frequency(rebuilder, index, attributes)
+
+
+def _with_frequency(rebuilder: Rebuilder, index: pd.Index, attributes: dict[str, Tree]) -> pd.Index:
+    frequency = rebuilder.rebuild(attributes["freq"])
     if frequency is not None:
         try:
             index.freq = frequency
@@ -373,6 +421,10 @@ _KINDS: dict[str, Callable[[Rebuilder, Tree, dict[str, Tree]], Any]] = {
     "arrow": _to_arrow,
     "masked": _to_masked,
     "object": _to_object,
+    "period": _to_period,
+    "interval": _to_interval,
+    "single_interval": _to_single_interval,
+    "array": _to_array,
     "range_index": _to_range_index,
     "index": _to_index,
     "multi_index": _to_multi_index,

@@ -481,9 +481,9 @@ def _module_of(value: Any) -> str | None:
     if isinstance(value, (np.ndarray, np.generic)):
         return "_numpy"
     # Also of what only derives from pandas: it would pass for one of Arrow's tables, and lose what it has besides.
-    if any(_library_of(kind) == "pandas" for kind in type(value).__mro__):
+    if any(library_of(kind) == "pandas" for kind in type(value).__mro__):
         return "_pandas"
-    module = _LIBRARIES.get(_library_of(type(value)))
+    module = _LIBRARIES.get(library_of(type(value)))
     if module is None and any(hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__")):
         module = "_arrow" if has("pyarrow") else None
     if module is None and hasattr(value, "__dlpack__"):
@@ -491,7 +491,8 @@ def _module_of(value: Any) -> str | None:
     return module
 
 
-def _library_of(kind: type) -> str:
+def library_of(kind: type) -> str:
+    """The library that a class is of."""
     return kind.__module__.partition(".")[0]
 
 

@@ -91,8 +91,54 @@ def test_numbers_of_a_large_frame_are_not_copied(path):
 
 def test_an_extension_type_that_is_not_known_is_named(path):
     with remanent.create(path, "8MiB") as pool:
-        with pytest.raises(remanent.UnknownType, match="period"):
-            pool.persist(x=pd.DataFrame({"a": pd.period_range("2020", periods=3)}))
+        with pytest.raises(remanent.UnknownType, match=r"x\['a'\].*Sparse"):
+            pool.persist(x=pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1])}))
+
+
+def periods_and_intervals():
+    breaks = pd.date_range("2020", periods=4, freq="D", tz="Europe/Berlin")
+    return {
+        "hours": pd.period_range("2020-01-01 05:00", periods=3, freq="2h", name="n"),
+        "quarters": pd.PeriodIndex(["2020Q1", None, "2021Q3"], freq="Q-JAN"),
+        "no periods": pd.PeriodIndex([], freq="M"),
+        "numbers": pd.interval_range(0, 3, name="n"),
+        "open": pd.IntervalIndex.from_tuples([(0.5, 1.5), None, (2.0, 9.0)], closed="neither"),
+        "moments": pd.IntervalIndex.from_breaks(breaks, closed="left"),
+        "spans": pd.interval_range(pd.Timedelta(0), periods=3, freq="h"),
+        "bins": pd.CategoricalIndex(pd.cut([1, 2, 9], 3)),
+        "two": pd.MultiIndex.from_arrays([pd.period_range("2020", periods=2, freq="Y"), pd.interval_range(0, 2)]),
+    }
+
+
+def test_periods_and_intervals_come_back_as_indexes_and_as_columns(path):
+    indexes = periods_and_intervals()
+    rows = {name: index for name, index in indexes.items() if len(index) == 3}
+    frame = pd.DataFrame({name: pd.Series(index) for name, index in rows.items()}, index=indexes["hours"])
+    restored = trip(path, indexes=indexes, frame=frame, turned=frame[["numbers"]].T)
+    for name, index in indexes.items():
+        pd.testing.assert_index_equal(restored["indexes"][name], index, exact=True)
+        assert getattr(restored["indexes"][name], "dtype", None) == index.dtype
+    pd.testing.assert_frame_equal(restored["frame"], frame)
+    assert list(restored["frame"].dtypes) == list(frame.dtypes)
+    pd.testing.assert_frame_equal(restored["turned"], frame[["numbers"]].T)
+
+
+def test_arrays_of_pandas_come_back_by_themselves(path):
+    made = frame()
+    arrays = [made[name].array for name in made]
+    arrays += [index.array for index in periods_and_intervals().values() if not isinstance(index, pd.MultiIndex)]
+    arrays += [pd.date_range("2020", periods=3, freq="2h").array, pd.array([1.5, 2.5], dtype=np.dtype("f2"))]
+    for array, again in zip(arrays, trip(path, arrays=arrays)["arrays"], strict=True):
+        assert type(again) is type(array)
+        pd.testing.assert_extension_array_equal(again, array)
+        assert getattr(again, "freq", None) == getattr(array, "freq", None)
+
+
+def test_single_periods_and_intervals_keep_the_types_of_their_ends(path):
+    singles = [pd.Period("2020-03", "M"), pd.Interval(0, 1), pd.Interval(pd.Timestamp("2020"), pd.Timestamp("2021"), "both")]
+    again = trip(path, singles=singles)["singles"]
+    assert again == singles and [type(item.left) for item in again[1:]] == [int, pd.Timestamp]
+    assert again[0].freq == singles[0].freq and again[2].closed == "both"
 
 
 def test_columns_of_arrow_types_come_back(path):
