@@ -53,13 +53,20 @@ class ObjectInfo:
 
     name: str
     born: int
+    """The generation of the commit that wrote it, or gave it its name."""
     extent_bytes: int
+    """Bytes of the pool that it takes: its own, and what rounding adds."""
     kind: str | None = None
+    """``'array'``, ``'text'``, ``'bytes'``, or ``'value'`` for what has several parts."""
     dtype: np.dtype[Any] | None = None
+    """The type of an array's items; ``uint8`` for the others."""
     shape: tuple[int, ...] | None = None
     order: str | None = None
+    """``'C'`` or ``'F'``, as the items lie."""
     nbytes: int | None = None
+    """Bytes of the items, or of all parts."""
     checksum: bool | None = None
+    """Whether `Pool.verify` compares it."""
     in_place: bool | None = None
     """Whether it is changed in place, or was when its writer ended, just now."""
     interrupted: bool | None = None
