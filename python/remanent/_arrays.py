@@ -8,7 +8,7 @@ import numpy as np
 
 from ._memory import array_over
 from ._numpy import is_item, laid_out, unkept
-from ._texts import check_name, utf_8
+from ._texts import check_name, half_character
 from ._values import Flattener, Rebuilder, Tree
 from .errors import Corrupt, Error, UnknownType
 
@@ -19,7 +19,7 @@ def flatten(name: str, value: Any, may_pickle: bool = False) -> Item:
     """An object for the extension: an array without a copy if its bytes lie side by side already."""
     check_name(name)
     if type(value) is str:
-        return name, "text", utf_8(value, lambda reason: UnknownType(f"{name!r} is a text with {reason}"))
+        return name, "text", _utf_8(name, value)
     if type(value) in (bytes, bytearray):
         return name, "bytes", bytes(value)
     array = _plain_array(value)
@@ -41,6 +41,13 @@ def _plain_array(value: Any) -> np.ndarray | None:
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray) or unkept(value.dtype):
         return None
     return value
+
+
+def _utf_8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UnknownType(f"{name!r} is a text with {half_character(error)}") from None
 
 
 def rebuild(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._memory import array_over, bytes_over
-from ._texts import utf_8
+from ._texts import half_character
 from .errors import Corrupt, Error, UnknownType
 
 #: From this size on a text or bytes lie in a buffer, and not in the tree.
@@ -32,14 +32,6 @@ Tree = tuple[Any, ...]
 assert sys.byteorder == "little"
 
 
-class Endless(UnknownType):
-    """A container contains itself; which one is told by its `id`."""
-
-    def __init__(self, message: str, container: int) -> None:
-        super().__init__(message)
-        self.container = container
-
-
 class Flattener:
     """Makes one value into a tree and its buffers."""
 
@@ -48,6 +40,7 @@ class Flattener:
         self._may_pickle = may_pickle
         self._path: list[Any] = []
         self._above: set[int] = set()
+        self._endless: tuple[UnknownType | None, int | None] = None, None
         self.buffers: list[Any] = []
 
     def flatten(self, value: Any) -> Tree:
@@ -56,10 +49,10 @@ class Flattener:
         With pickles allowed, a dict and a frame of pandas keep their form and their parts are pickled one by one, if
         they must be; anything else that has such a part is pickled whole, so that what its parts share stays shared.
         """
-        if self._may_pickle and type(value) is dict:
-            return self._or_pickled_if_endless(value)
-        if _is_frame(value):
+        if not self._may_pickle or _is_frame(value):
             return self._flatten(value)
+        if type(value) is dict:
+            return self._or_pickled_if_endless(value)
         return self.or_pickled(value, lambda: self._flatten(value))
 
     def or_pickled(self, value: Any, make: Callable[[], Tree]) -> Tree:
@@ -71,7 +64,7 @@ class Flattener:
         try:
             return make()
         except UnknownType as error:
-            if isinstance(error, Endless) and error.container in self._above:
+            if self._endless_of(error) in self._above:
                 raise  # only a pickle of all of it can have the end lead to the beginning
             return self._pickled(value, count)
         finally:
@@ -81,10 +74,15 @@ class Flattener:
         count = len(self.buffers)
         try:
             return self._flatten(value)
-        except Endless as error:
-            if error.container != id(value) or id(value) in self._above:
+        except UnknownType as error:
+            if self._endless_of(error) != id(value) or id(value) in self._above:
                 raise
             return self._pickled(value, count)
+
+    def _endless_of(self, error: UnknownType) -> int | None:
+        """The `id` of what contains itself, if that is what an error tells."""
+        told, container = self._endless
+        return container if told is error else None
 
     def _pickled(self, value: Any, count: int) -> Tree:
         """The pickle of a value, in the place of the buffers that a part of it has left."""
@@ -132,7 +130,10 @@ class Flattener:
             self._path.pop()
 
     def text(self, text: str) -> Tree:
-        data = utf_8(text, lambda reason: self.refuse(f"is a text with {reason}"))
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise self.refuse(f"is a text with {half_character(error)}") from None
         return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
     def binary(self, data: bytes) -> Tree:
@@ -161,16 +162,18 @@ class Flattener:
         return self.buffer(np.packbits(is_there, bitorder="little"))
 
     def _utf_8(self, number: int, item: str) -> bytes:
-        def refuse(reason: str) -> UnknownType:
-            return UnknownType(f"{_place(self._name, [*self._path, number])} is a text with {reason}")
-
-        return utf_8(item, refuse)
+        try:
+            return item.encode()
+        except UnicodeEncodeError as error:
+            place = _place(self._name, [*self._path, number])
+            raise UnknownType(f"{place} is a text with {half_character(error)}") from None
 
     def container(self, value: Any, make: Callable[[], Tree]) -> Tree:
         """The tree of what may contain itself, which is refused."""
         if id(value) in self._above:
-            message = f"{_place(self._name, self._path)} contains itself, which only a pickle can keep"
-            raise Endless(f"{message}: persist(..., pickle=True)", id(value))
+            error = self.refuse("contains itself, which only a pickle can keep: persist(..., pickle=True)")
+            self._endless = error, id(value)
+            raise error
         self._above.add(id(value))
         try:
             return make()

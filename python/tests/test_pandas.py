@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import remanent
+from remanent._values import Flattener
 
 pd = pytest.importorskip("pandas")
 ROWS = 5
@@ -289,6 +290,16 @@ def test_what_pandas_cannot_make_is_no_damage(path, monkeypatch):
         pool["x"] = pd.DataFrame({"c": pd.Categorical(["a", "b"])})
         monkeypatch.setattr(pd.Categorical, "from_codes", refuse)
         with pytest.raises(remanent.UnknownType, match=rf"x\['c'\].*pandas {pd.__version__} \(AttributeError: there is no"):
+            pool["x"]
+
+
+def test_a_tree_whose_parts_are_missing_is_damage_and_not_the_fault_of_pandas(path):
+    flattener = Flattener("x")
+    table = ("table", 2, [(("text", "a"), flattener.flatten(np.arange(2)))])
+    tree = ("attributed", table, "pandas", [("type", ("text", "frame"))])
+    with remanent.create(path, "8MiB") as pool:
+        pool._commit([("x", tree, flattener.buffers)], [], None, False, None)
+        with pytest.raises(remanent.Corrupt, match="'index' is missing.*'x' are damaged"):
             pool["x"]
 
 

@@ -141,8 +141,9 @@ def test_dicts_that_contain_themselves_are_pickled(path):
     inner["list"] = [inner]
     around = {"inner": inner, "plain": LARGE, "thing": Thing()}
     with remanent.create(path, "32MiB") as pool:
-        with pytest.raises(remanent.UnknownType, match=r"x\['me'\]. contains itself.*pickle=True"):
+        with pytest.raises(remanent.UnknownType, match=r"x\['me'\]. contains itself.*pickle=True") as caught:
             pool["x"] = direct
+        assert caught.type is remanent.UnknownType
         pool.persist(direct=direct, around=around, pickle=True)
         restored = pool.restore(pickle=True)
         assert restored["direct"]["me"] is restored["direct"]
