@@ -13,9 +13,10 @@ names too.
 """
 
 from . import errors
-from ._pool import Durability, ObjectInfo, Persisted, Pool, Transaction, Written, create, persist, restore
+from ._pool import Durability, ObjectInfo, Persisted, Pool, Written, create, persist, restore
 from ._pool import open as open
 from ._remanent import VERSION as __version__
+from ._transaction import Transaction
 from .errors import (
     AccessDenied,
     AlreadyExists,
@@ -31,6 +32,8 @@ from .errors import (
     InUse,
     IoError,
     IsDirectory,
+    MissingPart,
+    NewerVersion,
     NoSuchName,
     NotAnArray,
     NotAPool,
@@ -40,7 +43,9 @@ from .errors import (
     PoolFull,
     ReadOnly,
     ShapeOverflow,
+    SuperblockLost,
     Truncated,
+    UnknownFeature,
     UnknownType,
     Unsupported,
     UsedAfterFork,
@@ -68,6 +73,8 @@ __all__ = [
     "InUse",
     "IoError",
     "IsDirectory",
+    "MissingPart",
+    "NewerVersion",
     "NoSuchName",
     "NotAPool",
     "NotAnArray",
@@ -80,14 +87,16 @@ __all__ = [
     "PoolFull",
     "ReadOnly",
     "ShapeOverflow",
+    "SuperblockLost",
     "Transaction",
     "Truncated",
+    "UnknownFeature",
     "UnknownType",
     "Unsupported",
     "UsedAfterFork",
     "WritesRefused",
-    "WrongLayout",
     "Written",
+    "WrongLayout",
     "__version__",
     "create",
     "errors",

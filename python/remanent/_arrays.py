@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ._memory import array_over
-from ._names import check_name
-from ._numpy import laid_out, unkept
+from ._numpy import is_item, laid_out, unkept
+from ._texts import check_name, half_character
 from ._values import Flattener, Rebuilder, Tree
 from .errors import Corrupt, Error, UnknownType
 
@@ -36,7 +36,7 @@ def size_of(item: Item) -> int:
 
 def _plain_array(value: Any) -> np.ndarray | None:
     """The array that a value is or that a number becomes, if it needs nothing beside it."""
-    if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
+    if is_item(value) or type(value) in (bool, int, float, complex):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray) or unkept(value.dtype):
         return None
@@ -47,7 +47,7 @@ def _utf_8(name: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise UnknownType(f"{name!r} is a text with half a character: {error}") from None
+        raise UnknownType(f"{name!r} is a text with {half_character(error)}") from None
 
 
 def rebuild(

@@ -84,6 +84,15 @@ _KINDS = {"table": pa.Table, "record_batch": pa.RecordBatch, "chunked_array": pa
 
 
 def _column(flattener: Flattener, column: Any) -> Tree:
+    try:
+        return _kept(flattener, column)
+    except MemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise flattener.refuse(f"is {column.type} in a form that Arrow cannot make into one array: {error}") from error
+
+
+def _kept(flattener: Flattener, column: Any) -> Tree:
     column = _as_large(column)
     array = column if isinstance(column, pa.Array) else _one(column)
     kind = array.type
@@ -215,7 +224,12 @@ def _foreign(flattener: Flattener, array: pa.Array) -> Tree:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return ("foreign", _CODEC, flattener.buffer(sink.getvalue()), [])
+    stream = sink.getvalue()
+    try:
+        pa.ipc.open_stream(stream).read_all()  # which copies nothing, and fails for dictionaries of dictionaries
+    except (pa.ArrowException, OSError) as error:
+        raise flattener.refuse(f"is {array.type}, which Arrow does not read back: {error}") from error
+    return ("foreign", _CODEC, flattener.buffer(stream), [])
 
 
 # From trees.
@@ -229,6 +243,10 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     if kind in ("table", "record_batch"):
         columns = zip(schema, null_counts, (column for _, column in tree[2]), strict=True)
         arrays = [_array(rebuilder, field.type, nulls, column) for field, nulls, column in columns]
+        if not arrays:
+            # Only what is taken out of another one can have rows without columns.
+            rows = _KINDS[kind].from_arrays([pa.nulls(tree[1])], names=[""])
+            return rows.replace_schema_metadata(schema.metadata).select([])
         return _KINDS[kind].from_arrays(arrays, schema=schema)
     array = _array(rebuilder, schema.field(0).type, null_counts[0], tree)
     return pa.chunked_array([array]) if kind == "chunked_array" else array
@@ -236,15 +254,28 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
 
 def rebuild_foreign(rebuilder: Rebuilder, stream: int, buffers: list[int]) -> Any:
     """The one column of an Arrow IPC stream."""
-    table = pa.ipc.open_stream(pa.py_buffer(rebuilder.memory(stream))).read_all()
-    return _one(table.column(0))
+    array = _one(pa.ipc.open_stream(pa.py_buffer(rebuilder.data(stream))).read_all().column(0))
+    # Its buffers are not nodes, whose sizes the store has compared: all of what leads from one to the next is.
+    return _checked(rebuilder, array, full=True)
 
 
 def large_strings(rebuilder: Rebuilder, tree: Tree) -> pa.Array:
     """The strings of a node, with offsets of 64 bits."""
     _, count, offsets, data, validity, is_text = tree
+    rebuilder.places(count, offsets, data)
     buffers = [_buffer(rebuilder, validity), _buffer(rebuilder, offsets), _buffer(rebuilder, data)]
-    return pa.Array.from_buffers(pa.large_string() if is_text else pa.large_binary(), count, buffers)
+    return _checked(
+        rebuilder, pa.Array.from_buffers(pa.large_string() if is_text else pa.large_binary(), count, buffers)
+    )
+
+
+def _checked(rebuilder: Rebuilder, array: pa.Array, full: bool = False) -> pa.Array:
+    """An array of which Arrow finds that its buffers fit one another."""
+    try:
+        array.validate(full=full)
+    except pa.ArrowInvalid as error:
+        raise rebuilder.damaged(f"the buffers ({error})") from error
+    return array
 
 
 def _array(rebuilder: Rebuilder, kind: pa.DataType, nulls: int, tree: Tree) -> pa.Array:
@@ -260,8 +291,7 @@ def _array(rebuilder: Rebuilder, kind: pa.DataType, nulls: int, tree: Tree) -> p
         array = _from_numbers(rebuilder, kind, items, _buffer(rebuilder, validity))
     if array.type != kind:
         raise rebuilder.refuse(f"has a column of {kind} that was written as {array.type}")
-    array.validate()
-    return array
+    return _checked(rebuilder, array)
 
 
 def _buffer(rebuilder: Rebuilder, number: int | None) -> pa.Buffer | None:
@@ -284,8 +314,10 @@ def _from_numbers(rebuilder: Rebuilder, kind: pa.DataType, tree: Tree, validity:
 def _from_dictionary(rebuilder: Rebuilder, kind: pa.DataType, nulls: int, tree: Tree) -> pa.Array:
     _, indices, _, values, _ = tree
     dtype = _numpy_dtype(kind.index_type)
+    found, places = _array(rebuilder, kind.value_type, 0, values), rebuilder.numbers(indices)
+    if places.size and (places.max() >= len(found) or not nulls and places.min() < 0):
+        raise rebuilder.damaged("the places of a dictionary")
     if nulls:
-        places = rebuilder.rebuild(indices)
         is_there = places >= 0
         items = pa.py_buffer(np.where(is_there, places, 0).astype(dtype))
         buffers = [pa.py_buffer(np.packbits(is_there, bitorder="little")), items]
@@ -293,5 +325,5 @@ def _from_dictionary(rebuilder: Rebuilder, kind: pa.DataType, nulls: int, tree: 
         raise rebuilder.refuse(f"has a column of {kind} whose places are {indices[1]}")
     else:
         buffers = [None, _buffer(rebuilder, indices[4])]
-    found = pa.Array.from_buffers(kind.index_type, indices[2][0], buffers)
-    return pa.DictionaryArray.from_arrays(found, _array(rebuilder, kind.value_type, 0, values), ordered=kind.ordered)
+    numbers = pa.Array.from_buffers(kind.index_type, len(places), buffers)
+    return pa.DictionaryArray.from_arrays(numbers, found, ordered=kind.ordered, safe=False)

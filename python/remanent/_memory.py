@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 
-#: Below this size a restored array is an ordinary one: a mapping of its own would cost more than the copy.
-SMALL_BYTES = 64 << 10
-
 
 def array_over(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any, mode: str) -> np.ndarray:
     """An array over a memory; a copy, if it shares its pages with others and is to be written to."""

@@ -20,9 +20,17 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
         return _masked(flattener, value)
     if isinstance(value, np.ndarray):
         return array(flattener, value)
-    if isinstance(value, np.generic):
-        return ("attributed", array(flattener, np.asarray(value)), "numpy", [("scalar", ("bool", True))])
+    if is_item(value):
+        attributes: list[tuple[str, Tree]] = [("scalar", ("bool", True))]
+        if type(value) is np.record:
+            attributes.append(("record", ("bool", True)))
+        return ("attributed", array(flattener, np.asarray(value)), "numpy", attributes)
     return None
+
+
+def is_item(value: Any) -> bool:
+    """Whether a value is an item of an array, and not of a subclass with more to it."""
+    return isinstance(value, np.generic) and type(value) is value.dtype.type
 
 
 def array(flattener: Flattener, value: np.ndarray) -> Tree:
@@ -120,6 +128,8 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     if "masked" in attributes:
         return _to_masked(rebuilder, tree, attributes)
     value = rebuilder.rebuild(tree)
+    if "record" in attributes:
+        value = value.view(np.dtype((np.record, value.dtype)))
     return value[()] if "scalar" in attributes else value
 
 

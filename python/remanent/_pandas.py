@@ -6,13 +6,15 @@ extension types, stands beside the nodes it belongs to, as attributes of the own
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from pandas.tseries.frequencies import to_offset
 
-from ._values import has
+from ._values import has, library_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,23 +25,39 @@ Attributes = list[tuple[str, "Tree"]]
 
 
 def flatten(flattener: Flattener, value: Any) -> Tree | None:
-    """The tree of a frame, a series, an index or a single value of pandas; none for anything else."""
-    if isinstance(value, pd.DataFrame):
+    """The tree of a frame, a series, an index or a single value of pandas; none for anything else.
+
+    A subclass is something else: what it has besides would be lost.
+    """
+    if type(value) is pd.DataFrame:
         return _frame(flattener, value)
-    if isinstance(value, pd.Series):
+    if type(value) is pd.Series:
         attributes: Attributes = [
             ("type", ("text", "series")),
             ("name", flattener.flatten(value.name)),
             ("index", _index(flattener, value.index)),
             ("attrs", flattener.flatten(dict(value.attrs))),
+            *_flags(value),
         ]
         return ("attributed", _column(flattener, value), "pandas", attributes)
-    if isinstance(value, pd.Index):
+    if type(value) in _INDEXES:
         return _index(flattener, value)
     if value is pd.NA or value is pd.NaT:
         return ("attributed", ("nothing",), "pandas", [("type", ("text", "NA" if value is pd.NA else "NaT"))])
-    if isinstance(value, (pd.Timestamp, pd.Timedelta)):
+    if type(value) in (pd.Timestamp, pd.Timedelta):
+        several = pd.DatetimeIndex if type(value) is pd.Timestamp else pd.TimedeltaIndex
+        # Before pandas 3 it becomes one of nanoseconds otherwise.
+        column = _column(flattener, pd.Series(several([value]).as_unit(value.unit)))
+        return ("attributed", column, "pandas", [("type", ("text", "single"))])
+    if type(value) is pd.Period:
         return ("attributed", _column(flattener, pd.Series([value])), "pandas", [("type", ("text", "single"))])
+    if type(value) is pd.Interval:
+        ends = ("tuple", [flattener.part("left", value.left), flattener.part("right", value.right)])
+        how = [("type", ("text", "single_interval")), ("closed", ("text", value.closed))]
+        return ("attributed", ends, "pandas", how)
+    if isinstance(value, pd.api.extensions.ExtensionArray) and library_of(type(value)) == "pandas" and value.ndim == 1:
+        how = [("type", ("text", "array")), ("freq", _frequency(flattener, value))]
+        return ("attributed", _column(flattener, pd.Series(value, copy=False)), "pandas", how)
     return None
 
 
@@ -50,11 +68,16 @@ def _frame(flattener: Flattener, frame: pd.DataFrame) -> Tree:
         columns.append((flattener.part(name, name), flattener.inside(name, partial(_own_column, flattener, column))))
     attributes: Attributes = [
         ("type", ("text", "frame")),
-        ("index", _index(flattener, frame.index)),
-        ("columns", _index(flattener, frame.columns)),
+        ("index", flattener.or_pickled(frame.index, lambda: _index(flattener, frame.index))),
+        ("columns", flattener.or_pickled(frame.columns, lambda: _index(flattener, frame.columns))),
         ("attrs", flattener.flatten(dict(frame.attrs))),
+        *_flags(frame),
     ]
     return ("attributed", ("table", len(frame), columns), "pandas", attributes)
+
+
+def _flags(value: pd.DataFrame | pd.Series) -> Attributes:
+    return [] if value.flags.allows_duplicate_labels else [("unique_labels", ("bool", True))]
 
 
 def _own_column(flattener: Flattener, series: pd.Series) -> Tree:
@@ -80,6 +103,14 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
         missing = "nan" if dtype.na_value is np.nan else "NA"
         how = [("type", ("text", "string")), ("storage", ("text", dtype.storage)), ("missing", ("text", missing))]
         return ("attributed", _strings(flattener, series), "pandas", how)
+    if isinstance(dtype, pd.PeriodDtype):
+        frequency = [("type", ("text", "period")), ("freq", ("text", _period(flattener, dtype)))]
+        return ("attributed", flattener.flatten(series.array.view("i8")), "pandas", frequency)
+    if isinstance(dtype, pd.IntervalDtype):
+        ends = (("left", series.array.left), ("right", series.array.right))
+        columns = [(("text", name), _column(flattener, pd.Series(end, copy=False))) for name, end in ends]
+        closed = [("type", ("text", "interval")), ("closed", ("text", dtype.closed))]
+        return ("attributed", ("table", len(series), columns), "pandas", closed)
     if isinstance(dtype, pd.ArrowDtype):
         from . import _arrow
 
@@ -98,6 +129,14 @@ def _column(flattener: Flattener, series: pd.Series) -> Tree:
         tree = ("nullable", items, flattener.validity(~series.array._mask))
         return ("attributed", tree, "pandas", [("type", ("text", "masked"))])
     raise flattener.refuse(f"has the extension type {dtype}, which only a pickle can keep: persist(..., pickle=True)")
+
+
+def _period(flattener: Flattener, dtype: pd.PeriodDtype) -> str:
+    """The frequency of periods, which counts them from 1970 on; as their type spells it, and not as moments do."""
+    text: str = dtype.name.removeprefix("period[").removesuffix("]")
+    if pd.PeriodDtype(text) != dtype:
+        raise flattener.refuse(f"has periods of {dtype.freq!r}, which {text!r} does not tell whole: persist(..., pickle=True)")
+    return text
 
 
 def _zone(flattener: Flattener, dtype: pd.DatetimeTZDtype) -> str:
@@ -122,6 +161,8 @@ def _strings(flattener: Flattener, series: pd.Series) -> Tree:
 
 
 def _index(flattener: Flattener, index: pd.Index) -> Tree:
+    if type(index) not in _INDEXES:
+        raise flattener.refuse(f"has a {type(index).__qualname__}, which only a pickle can keep: persist(..., pickle=True)")
     if isinstance(index, pd.MultiIndex):
         levels = [_index(flattener, level) for level in index.levels]
         codes = [flattener.flatten(np.ascontiguousarray(code)) for code in index.codes]
@@ -133,9 +174,37 @@ def _index(flattener: Flattener, index: pd.Index) -> Tree:
         steps = ("tuple", [("int", number) for number in (index.start, index.stop, index.step)])
         return ("attributed", steps, "pandas", [("type", ("text", "range_index")), ("name", name)])
     column = _column(flattener, pd.Series(index, pd.RangeIndex(len(index)), index.dtype))
-    frequency = getattr(index, "freqstr", None)
-    frequency_node: Tree = ("nothing",) if frequency is None else ("text", frequency)
-    return ("attributed", column, "pandas", [("type", ("text", "index")), ("name", name), ("freq", frequency_node)])
+    frequency = _frequency(flattener, index)
+    return ("attributed", column, "pandas", [("type", ("text", "index")), ("name", name), ("freq", frequency)])
+
+
+def _frequency(flattener: Flattener, moments: Any) -> Tree:
+    """The frequency of moments as a text; that of periods is a part of their type."""
+    frequency = getattr(moments, "freq", None)
+    if frequency is None or isinstance(moments.dtype, pd.PeriodDtype):
+        return ("nothing",)
+    text: str = frequency.freqstr
+    try:
+        is_kept = to_offset(text) == frequency
+    except ValueError:
+        is_kept = False
+    if not is_kept:
+        # Holidays, hours and such are not in the text.
+        reason = f"has the frequency {frequency!r}, which {text!r} does not tell whole"
+        raise flattener.refuse(f"{reason}: set its freq to None, or persist(..., pickle=True)")
+    return ("text", text)
+
+
+_INDEXES = {
+    pd.Index,
+    pd.RangeIndex,
+    pd.DatetimeIndex,
+    pd.TimedeltaIndex,
+    pd.PeriodIndex,
+    pd.IntervalIndex,
+    pd.CategoricalIndex,
+    pd.MultiIndex,
+}
 
 
 def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -161,9 +230,16 @@ def as_column(value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         return _masked_column(value)
     if isinstance(value, list) and all(item is None or isinstance(item, str) for item in value):
-        return pd.array(value, dtype="str")
+        return _plain_strings(value)
     is_single = isinstance(value, np.ndarray) and value.ndim == 1 or isinstance(value, (pd.Categorical, pd.Index))
     return value if is_single else pd.arrays.NumpyExtensionArray(_objects(list(value)))
+
+
+def _plain_strings(items: list[str | None]) -> Any:
+    try:
+        return pd.array(items, dtype=pd.StringDtype(na_value=np.nan))
+    except TypeError:  # before pandas 2.3
+        return pd.arrays.NumpyExtensionArray(_objects(items))
 
 
 def _masked_column(value: np.ma.MaskedArray) -> Any:
@@ -190,10 +266,13 @@ def plain_categorical(rebuilder: Rebuilder, indices: Tree, first: int, values: T
 
 def _to_frame(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.DataFrame:
     index = rebuilder.rebuild(attributes["index"])
-    columns = {number: _to_column(rebuilder, column, number) for number, (_, column) in enumerate(tree[2])}
+    # Errors name a column as its user does, where that is plain to see.
+    steps = [name[1] if name[0] in ("text", "int") else number for number, (name, _) in enumerate(tree[2])]
+    columns = {number: _to_column(rebuilder, column, steps[number]) for number, (_, column) in enumerate(tree[2])}
     frame = pd.DataFrame(columns, index=index, copy=False)
     frame.columns = rebuilder.rebuild(attributes["columns"])
     frame.attrs = rebuilder.rebuild(attributes["attrs"])
+    frame.flags.allows_duplicate_labels = "unique_labels" not in attributes
     return frame
 
 
@@ -201,6 +280,7 @@ def _to_series(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) ->
     index, name = rebuilder.rebuild(attributes["index"]), rebuilder.rebuild(attributes["name"])
     series = pd.Series(_to_column(rebuilder, tree), index=index, name=name, copy=False)
     series.attrs = rebuilder.rebuild(attributes["attrs"])
+    series.flags.allows_duplicate_labels = "unique_labels" not in attributes
     return series
 
 
@@ -214,7 +294,15 @@ def _to_column(rebuilder: Rebuilder, tree: Tree, step: Any = 0) -> Any:
 def _to_categorical(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Categorical:
     _, codes, _, values, is_ordered = tree
     dtype = pd.CategoricalDtype(rebuilder.rebuild(values), is_ordered)
-    return pd.Categorical.from_codes(rebuilder.rebuild(codes), dtype=dtype)
+    return pd.Categorical.from_codes(_codes(rebuilder, codes, len(dtype.categories)), dtype=dtype)
+
+
+def _codes(rebuilder: Rebuilder, tree: Tree, count: int) -> np.ndarray:
+    """The places of so many different items, -1 where one is missing."""
+    codes = rebuilder.numbers(tree)
+    if codes.size and (codes.max() >= count or codes.min() < -1):
+        raise rebuilder.damaged("the places of a dictionary")
+    return codes
 
 
 def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -222,16 +310,43 @@ def _to_zoned(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
     return pd.DatetimeIndex(rebuilder.rebuild(tree), copy=False).tz_localize("UTC").tz_convert(zone).array
 
 
+def _to_period(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    return pd.arrays.PeriodArray(rebuilder.rebuild(tree), dtype=pd.PeriodDtype(rebuilder.rebuild(attributes["freq"])))
+
+
+def _to_interval(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    left, right = (_to_column(rebuilder, column, name[1]) for name, column in tree[2])
+    return pd.arrays.IntervalArray.from_arrays(left, right, rebuilder.rebuild(attributes["closed"]))
+
+
+def _to_single_interval(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Interval:
+    return pd.Interval(*rebuilder.rebuild(tree), closed=rebuilder.rebuild(attributes["closed"]))
+
+
+def _to_array(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
+    array = pd.Series(_to_column(rebuilder, tree), copy=False).array
+    is_of_moments = attributes["freq"] != ("nothing",)
+    return _with_frequency(rebuilder, pd.Index(array, copy=False), attributes).array if is_of_moments else array
+
+
 def _to_string(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
-    missing = np.nan if rebuilder.rebuild(attributes["missing"]) == "nan" else pd.NA
-    storage = rebuilder.rebuild(attributes["storage"])
+    missing, storage = rebuilder.rebuild(attributes["missing"]), rebuilder.rebuild(attributes["storage"])
     if storage == "pyarrow" and has("pyarrow"):
         from . import _arrow
 
-        dtype = pd.StringDtype("pyarrow", na_value=missing)
+        dtype = _string_dtype(rebuilder, "pyarrow", missing)
         return dtype.__from_arrow__(_arrow.large_strings(rebuilder, tree))
-    dtype = pd.StringDtype("python", na_value=missing)
-    return pd.array(rebuilder.rebuild(tree), dtype=dtype)
+    return pd.array(rebuilder.rebuild(tree), dtype=_string_dtype(rebuilder, "python", missing))
+
+
+def _string_dtype(rebuilder: Rebuilder, storage: str, missing: str) -> pd.StringDtype:
+    if missing == "NA":
+        return pd.StringDtype(storage)
+    try:
+        return pd.StringDtype(storage, na_value=np.nan)
+    except TypeError:
+        reason = f"are strings with NaN where one is missing, which pandas {pd.__version__} does not have"
+        raise rebuilder.refuse(f"{reason}; install pandas 2.3 or newer") from None
 
 
 def _to_arrow(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
@@ -267,18 +382,30 @@ def _to_range_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree
 
 
 def _to_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Index:
-    frequency = rebuilder.rebuild(attributes["freq"])
     column = rebuilder.rebuild(tree)
     dtype = object if column.dtype == object else None
     index = pd.Index(column, dtype=dtype, name=rebuilder.rebuild(attributes["name"]), copy=False)
+    return _with_frequency(rebuilder, index, attributes)
+
+
+def _with_frequency(rebuilder: Rebuilder, index: pd.Index, attributes: dict[str, Tree]) -> pd.Index:
+    frequency = rebuilder.rebuild(attributes["freq"])
     if frequency is not None:
-        index.freq = frequency
+        try:
+            index.freq = frequency
+        except (TypeError, ValueError) as error:
+            reason = f"pandas {pd.__version__} refuses its frequency {frequency!r} ({error})"
+            warnings.warn(f"{rebuilder.place()} comes without a frequency: {reason}", stacklevel=2)
     return index
 
 
 def _to_multi_index(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.MultiIndex:
     levels, names = rebuilder.rebuild(attributes["levels"]), rebuilder.rebuild(attributes["names"])
-    return pd.MultiIndex(levels, rebuilder.rebuild(tree), names=names)
+    kind, trees = tree
+    if kind != "list" or len(trees) != len(levels):
+        raise rebuilder.damaged("the levels of an index")
+    codes = [_codes(rebuilder, code, len(level)) for code, level in zip(trees, levels, strict=True)]
+    return pd.MultiIndex(levels, codes, names=names)
 
 
 def _to_missing(value: Any) -> Callable[[Rebuilder, Tree, dict[str, Tree]], Any]:
@@ -294,6 +421,10 @@ _KINDS: dict[str, Callable[[Rebuilder, Tree, dict[str, Tree]], Any]] = {
     "arrow": _to_arrow,
     "masked": _to_masked,
     "object": _to_object,
+    "period": _to_period,
+    "interval": _to_interval,
+    "single_interval": _to_single_interval,
+    "array": _to_array,
     "range_index": _to_range_index,
     "index": _to_index,
     "multi_index": _to_multi_index,

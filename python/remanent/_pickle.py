@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from ._memory import SMALL_BYTES
+from ._remanent import SMALL_BYTES
 
 if TYPE_CHECKING:
     from ._values import Flattener, Rebuilder, Tree

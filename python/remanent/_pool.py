@@ -15,12 +15,13 @@ import numpy as np
 
 from ._arrays import Item, flatten, rebuild, size_of
 from ._memory import array_over
-from ._names import check_name
 from ._numpy import unkept
 from ._progress import Progress, told
 from ._remanent import NativePool
 from ._sizes import Size, parse_file_size, parse_size
-from .errors import BadName, Closed, UnknownType
+from ._texts import check_name
+from ._transaction import Transaction
+from .errors import BadName, ShapeOverflow, UnknownType
 
 Path = str | os.PathLike[str]
 Shape = SupportsIndex | Iterable[SupportsIndex]
@@ -52,13 +53,20 @@ class ObjectInfo:
 
     name: str
     born: int
+    """The generation of the commit that wrote it, or gave it its name."""
     extent_bytes: int
+    """Bytes of the pool that it takes: its own, and what rounding adds."""
     kind: str | None = None
+    """``'array'``, ``'text'``, ``'bytes'``, or ``'value'`` for what has several parts."""
     dtype: np.dtype[Any] | None = None
+    """The type of an array's items; ``uint8`` for the others."""
     shape: tuple[int, ...] | None = None
     order: str | None = None
+    """``'C'`` or ``'F'``, as the items lie."""
     nbytes: int | None = None
+    """Bytes of the items, or of all parts."""
     checksum: bool | None = None
+    """Whether `Pool.verify` compares it."""
     in_place: bool | None = None
     """Whether it is changed in place, or was when its writer ended, just now."""
     interrupted: bool | None = None
@@ -85,6 +93,9 @@ class Persisted(int):
         persisted = super().__new__(cls, generation)
         persisted.written = written
         return persisted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Persisted, (int(self), self.written)
 
 
 class Pool(MutableMapping[str, Any]):
@@ -150,7 +161,11 @@ class Pool(MutableMapping[str, Any]):
         self.persist({name: value})
 
     def __delitem__(self, name: str) -> None:
-        self._native.persist([], [check_name(name)], None, False, None)
+        check_name(name)
+        if name in self._made and name not in self:
+            del self._made[name]
+            return
+        self._commit([], [name], None, False, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._native.names())
@@ -169,8 +184,9 @@ class Pool(MutableMapping[str, Any]):
         self.persist(dict(other, **more))
 
     def clear(self) -> None:
-        """Removes everything in one atomic step."""
-        self._native.persist([], list(self), None, False, None)
+        """Removes everything in one atomic step, and forgets what `empty` has made."""
+        self._commit([], list(self), None, False, None)
+        self._made.clear()
 
     # The verbs.
 
@@ -205,11 +221,7 @@ class Pool(MutableMapping[str, Any]):
         may_pickle = self._pickle if pickle is None else pickle
         objects = {**(arrays or {}), **more}
         items = [flatten(name, value, may_pickle) for name, value in objects.items()]
-        persisted = self._commit(items, [], threads, checksum, progress)
-        for name, value in objects.items():
-            if name in self._made and self._made[name] is value:
-                del self._made[name]
-        return persisted
+        return self._commit(items, [], threads, checksum, progress)
 
     def empty(self, name: str, shape: Shape, dtype: Any = float, order: Order = "C") -> np.ndarray:
         """An array in the pool to begin with, of any content, as `numpy.empty` makes it.
@@ -217,6 +229,9 @@ class Pool(MutableMapping[str, Any]):
         Nobody sees it, and a crash leaves nothing of it, before it is persisted under the name, by `commit` or
         ``pool.persist(name=array)``. That copies nothing: what the processor still has of it is flushed. From then on the
         array is private to this process, as a restored one; what is written to it can be persisted again.
+
+        `commit` forgets it when anything is persisted or renamed to that name, or when the name is deleted:
+        ``del pool[name]`` discards an array that nobody has persisted, and touches the pool only if an object is there.
 
         In the child of a fork it is private at once. Where the child has not written to it, it shows what its parent has
         there later, be it another object: read there what was persisted, and not what was being made.
@@ -238,11 +253,13 @@ class Pool(MutableMapping[str, Any]):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
         reason = "holds strings of any length" if dtype.kind == "T" else unkept(dtype)
         if reason is not None:
-            raise UnknownType(f"an array that {reason} has no memory of its own")
+            raise UnknownType(f"no memory of the pool can be an array of the type {dtype}: it {reason}")
         lengths = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
         size = math.prod(lengths) * dtype.itemsize
         if min(lengths, default=0) < 0:
             raise ValueError(f"the shape {lengths} has a negative length")
+        if size >= 2**63:
+            raise ShapeOverflow(f"an array of the shape {lengths} and the type {dtype} has more bytes than can be addressed")
         if size == 0:
             return np.ndarray(lengths, dtype, order=order)
         return array_over(self._native.draft(size), dtype, lengths, order, "r+")
@@ -257,12 +274,21 @@ class Pool(MutableMapping[str, Any]):
     ) -> Persisted:
         if threads is not None and threads < 1:
             raise ValueError(f"{threads} threads cannot copy")
+        names = [*(item[0] for item in items), *removes]
+        made = {name: self._made[name] for name in names if name in self._made}
         with told(progress, "persist") as tell:
             generation, written = self._native.persist(items, removes, threads, checksum, tell)
+            self._forget(made)
             if tell is not None:
                 total_bytes = sum(size_of(item) for item in items)
                 tell(total_bytes, total_bytes)
         return Persisted(generation, {name: Written(way, copied) for name, way, copied in written})
+
+    def _forget(self, made: dict[str, np.ndarray]) -> None:
+        """Leaves to `commit` only what was made since under these names."""
+        for name, array in made.items():
+            if self._made.get(name) is array:
+                self._made.pop(name, None)
 
     def restore(
         self,
@@ -299,10 +325,7 @@ class Pool(MutableMapping[str, Any]):
         if mode == "r+":
             if to == "dram":
                 raise ValueError("mode='r+' changes what lies in the pool, so it does not go with to='dram'")
-            return {
-                name: array_over(memory, dtype, shape, order, mode)
-                for name, _, dtype, shape, order, [memory] in self._native.in_place(names)
-            }
+            return self._in_place(names)
         form = "copied" if to == "dram" else "private" if mode == "c" else "shared"
         restored = {}
         for name, kind, dtype, shape, order, memories in self._native.restore(names, form):
@@ -311,6 +334,20 @@ class Pool(MutableMapping[str, Any]):
                     memory.populate()
             restored[name] = rebuild(name, kind, dtype, shape, order, memories, mode, may_unpickle)
         return restored
+
+    def _in_place(self, names: list[str] | None) -> dict[str, np.ndarray]:
+        """Arrays that are changed where they lie; ordinary ones where there is no byte to change."""
+        names = list(self) if names is None else names
+        found = self._native.ls(os.path.commonprefix(names)) if self._mode == "r+" else []
+        empty = {fields["name"] for fields in found if fields.get("kind") == "array" and fields["nbytes"] == 0}
+        restored = [
+            *self._native.in_place([name for name in names if name not in empty]),
+            *self._native.restore([name for name in names if name in empty], "copied"),
+        ]
+        arrays = {
+            name: array_over(memory, dtype, shape, order, "r+") for name, _, dtype, shape, order, [memory] in restored
+        }
+        return {name: arrays[name] for name in names}
 
     def transaction(
         self,
@@ -329,7 +366,10 @@ class Pool(MutableMapping[str, Any]):
         Arrays and readers that have not moved on keep the old name. If the new name is taken this is `AlreadyExists`,
         unless the object there is to be replaced.
         """
-        return self._native.rename(check_name(old), check_name(new), replace)
+        made = {new: self._made[new]} if new in self._made else {}
+        generation = self._native.rename(check_name(old), check_name(new), replace)
+        self._forget(made)
+        return generation
 
     def ls(self, prefix: str = "") -> list[ObjectInfo]:
         """What there is, or that of which the names begin so."""
@@ -400,59 +440,6 @@ def _settle_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_settle_in_child)
-
-
-class Transaction:
-    """Edits of a pool that become true together."""
-
-    def __init__(
-        self, pool: Pool, pickle: bool, threads: int | None, checksum: bool, progress: Progress | bool | None
-    ) -> None:
-        self._pool = pool
-        self._pickle = pickle
-        self._options = (threads, checksum, progress)
-        self._puts: dict[str, Item] = {}
-        self._removes: dict[str, None] = {}
-        self._done = False
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._check()
-        item = flatten(name, value, self._pickle)
-        self._removes.pop(name, None)
-        self._puts[name] = item
-
-    def empty(self, name: str, shape: Shape, dtype: Any = float, order: Order = "C") -> np.ndarray:
-        """An array in the pool to begin with, as `Pool.empty`; it becomes visible when the transaction ends."""
-        self._check()
-        check_name(name)
-        array = self._pool._memory_for(shape, np.dtype(dtype), order)
-        self[name] = array
-        return array
-
-    def __delitem__(self, name: str) -> None:
-        self._check()
-        check_name(name)
-        was_put = self._puts.pop(name, None) is not None
-        if not was_put or name in self._pool:
-            self._removes[name] = None
-
-    def persist(self, arrays: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Adds objects to the edits. Arrays are copied when the transaction ends, so they must stay as they are."""
-        for name, value in {**(arrays or {}), **more}.items():
-            self[name] = value
-
-    def _check(self) -> None:
-        if self._done:
-            raise Closed("the transaction has ended", "closed")
-
-    def __enter__(self) -> Transaction:
-        self._check()
-        return self
-
-    def __exit__(self, kind: object, *exc: object) -> None:
-        self._done = True
-        if kind is None:
-            self._pool._commit(list(self._puts.values()), list(self._removes), *self._options)
 
 
 def create(

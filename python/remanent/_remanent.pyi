@@ -12,9 +12,11 @@ _Item = (
     tuple[str, np.dtype[Any], tuple[int, ...], str, Buffer] | tuple[str, str, bytes] | tuple[str, _Tree, list[Buffer]]
 )
 
-__all__ = ["VERSION", "Memory", "NativePool", "error_codes"]
+__all__ = ["SMALL_BYTES", "VERSION", "Memory", "NativePool", "error_codes"]
 
 VERSION: str
+SMALL_BYTES: int
+"""Below this size a restored array is an ordinary one: a mapping of its own would cost more than the copy."""
 
 def error_codes() -> list[tuple[str, int]]: ...
 
@@ -22,8 +24,6 @@ def error_codes() -> list[tuple[str, int]]: ...
 class Memory:
     @property
     def writable(self) -> bool: ...
-    @property
-    def is_direct(self) -> bool: ...
     @property
     def is_small(self) -> bool: ...
     def __len__(self) -> int: ...

@@ -21,9 +21,17 @@ _CPU = 1
 #: take part once the program has imported them: a name in a file must not decide what code is run.
 _KNOWN = {"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow"}
 
+#: Libraries whose own tensors are derived from other classes of theirs that export them.
+_LAYERED = {"jax", "tensorflow"}
+
 
 def flatten(flattener: Flattener, value: Any) -> Tree:
     """The tree of a tensor."""
+    base = _subclassed(value)
+    if base is not None:
+        kind, made = type(value).__qualname__, base.__qualname__
+        reason = f"is a {kind}, which would come back as the {made} that it is made of"
+        raise flattener.refuse(f"{reason}: persist that (of PyTorch by .detach() or .data), or persist(..., pickle=True)")
     device, _ = value.__dlpack_device__()
     if device != _CPU:
         raise flattener.refuse(f"lies on another device (type {int(device)} of DLPack); move it to the CPU first")
@@ -33,6 +41,13 @@ def flatten(flattener: Flattener, value: Any) -> Tree:
     if dtype is not None:
         attributes.append(("dtype", ("text", dtype)))
     return ("attributed", flattener.flatten(array), "dlpack", attributes)
+
+
+def _subclassed(value: Any) -> type | None:
+    """The class of tensors that the class of a value is derived from, as `torch.nn.Parameter` is; none for tensors."""
+    if _library(value) in _LAYERED:
+        return None
+    return next((kind for kind in type(value).__mro__[1:] if hasattr(kind, "__dlpack__")), None)
 
 
 def _library(value: Any) -> str:
@@ -68,6 +83,10 @@ def rebuild(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> An
     module = _module(library)
     if module is None:
         return array if dtype is None else array.view(ml_dtype(rebuilder, dtype))
+    return rebuilder.by_library(library, lambda: _made(rebuilder, library, module, array, dtype))
+
+
+def _made(rebuilder: Rebuilder, library: str, module: Any, array: np.ndarray, dtype: str | None) -> Any:
     if library == "tensorflow":
         return _to_tensorflow(rebuilder, module, array, dtype)
     if not array.flags.writeable:

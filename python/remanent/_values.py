@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ._memory import array_over, bytes_over
-from .errors import Corrupt, UnknownType
+from ._texts import half_character
+from .errors import Corrupt, Error, UnknownType
 
 #: From this size on a text or bytes lie in a buffer, and not in the tree.
 LONG_BYTES = 4 << 10
@@ -39,16 +40,19 @@ class Flattener:
         self._may_pickle = may_pickle
         self._path: list[Any] = []
         self._above: set[int] = set()
+        self._endless: tuple[UnknownType | None, int | None] = None, None
         self.buffers: list[Any] = []
 
     def flatten(self, value: Any) -> Tree:
         """The tree of a value. Raises `UnknownType` with the place of what cannot be kept.
 
-        With pickles allowed, a dict keeps its form and its values are pickled one by one, if they must be; anything
-        else that has such a part is pickled whole, so that what its parts share stays shared.
+        With pickles allowed, a dict and a frame of pandas keep their form and their parts are pickled one by one, if
+        they must be; anything else that has such a part is pickled whole, so that what its parts share stays shared.
         """
-        if not self._may_pickle or type(value) is dict:
+        if not self._may_pickle or _is_frame(value):
             return self._flatten(value)
+        if type(value) is dict:
+            return self._or_pickled_if_endless(value)
         return self.or_pickled(value, lambda: self._flatten(value))
 
     def or_pickled(self, value: Any, make: Callable[[], Tree]) -> Tree:
@@ -59,12 +63,32 @@ class Flattener:
         self._may_pickle = False
         try:
             return make()
-        except UnknownType:
-            del self.buffers[count:]
-            pickled: Tree = _module("_pickle").flatten(self, value)
-            return pickled
+        except UnknownType as error:
+            if self._endless_of(error) in self._above:
+                raise  # only a pickle of all of it can have the end lead to the beginning
+            return self._pickled(value, count)
         finally:
             self._may_pickle = True
+
+    def _or_pickled_if_endless(self, value: dict[Any, Any]) -> Tree:
+        count = len(self.buffers)
+        try:
+            return self._flatten(value)
+        except UnknownType as error:
+            if self._endless_of(error) != id(value) or id(value) in self._above:
+                raise
+            return self._pickled(value, count)
+
+    def _endless_of(self, error: UnknownType) -> int | None:
+        """The `id` of what contains itself, if that is what an error tells."""
+        told, container = self._endless
+        return container if told is error else None
+
+    def _pickled(self, value: Any, count: int) -> Tree:
+        """The pickle of a value, in the place of the buffers that a part of it has left."""
+        del self.buffers[count:]
+        pickled: Tree = _module("_pickle").flatten(self, value)
+        return pickled
 
     def _flatten(self, value: Any) -> Tree:
         if len(self._path) >= MAX_DEPTH:
@@ -75,9 +99,9 @@ class Flattener:
         module = _module_of(value)
         tree: Tree | None = None if module is None else _module(module).flatten(self, value)
         if tree is None:
-            raise self.refuse(
-                f"is a {type(value).__qualname__}, which only a pickle can keep: persist(..., pickle=True)"
-            )
+            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+            reason = f"is of the type {kind}, which has no form of its own"
+            raise self.refuse(f"{reason}; what can be pickled is kept by persist(..., pickle=True)")
         return tree
 
     def refuse(self, reason: str) -> UnknownType:
@@ -109,7 +133,7 @@ class Flattener:
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
-            raise self.refuse(f"is a text with half a character: {error}") from None
+            raise self.refuse(f"is a text with {half_character(error)}") from None
         return ("text", text) if len(data) < LONG_BYTES else ("long", True, self.buffer(data))
 
     def binary(self, data: bytes) -> Tree:
@@ -141,13 +165,15 @@ class Flattener:
         try:
             return item.encode()
         except UnicodeEncodeError as error:
-            message = f"is a text with half a character: {error}"
-            raise UnknownType(f"{_place(self._name, [*self._path, number])} {message}") from None
+            place = _place(self._name, [*self._path, number])
+            raise UnknownType(f"{place} is a text with {half_character(error)}") from None
 
     def container(self, value: Any, make: Callable[[], Tree]) -> Tree:
         """The tree of what may contain itself, which is refused."""
         if id(value) in self._above:
-            raise self.refuse("contains itself")
+            error = self.refuse("contains itself, which only a pickle can keep: persist(..., pickle=True)")
+            self._endless = error, id(value)
+            raise error
         self._above.add(id(value))
         try:
             return make()
@@ -217,6 +243,19 @@ class Rebuilder:
         """What to raise for bytes that cannot be right."""
         return Corrupt(f"{what} in {self.place()} are damaged; restore the file from a copy")
 
+    def by_library(self, library: str, make: Callable[[], Any]) -> Any:
+        """What another library makes. What it raises is no damage: it may be another version than the writer had."""
+        try:
+            return make()
+        except (Error, MemoryError, RecursionError, ImportError, Warning):
+            raise
+        except Exception as error:  # each library raises its own
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            version = getattr(sys.modules.get(library), "__version__", "of this version")
+            reason = f"cannot be made by {library} {version} ({type(error).__name__}: {error})"
+            raise self.refuse(f"{reason}; use the version that it was made with, or a newer one") from error
+
     def memory(self, buffer: int) -> Any:
         """A buffer where it lies. Its pages may be lost, which whoever reads it has to bear."""
         return self._memories[buffer]
@@ -225,6 +264,12 @@ class Rebuilder:
         """A buffer that is about to be read; a lost page is an exception here."""
         self._memories[buffer].populate()
         return self._memories[buffer]
+
+    def numbers(self, tree: Tree) -> np.ndarray:
+        """An array that is about to be read; a lost page is an exception here."""
+        if tree[0] == "array":
+            self.data(tree[4])
+        return np.asarray(self.rebuild(tree))
 
     def bytes_over(self, buffer: int) -> np.ndarray:
         """The bytes of a buffer, to be handed on: a copy, if they are few and to be written to."""
@@ -237,7 +282,7 @@ class Rebuilder:
 
     def strings(self, count: int, offsets: int, data: int, validity: int | None, is_text: bool) -> list[Any]:
         """The strings, None where one is missing."""
-        places = self.places(offsets, data)
+        places = self.places(count, offsets, data)
         content = bytes(self.data(data))
         pieces = [content[start:end] for start, end in zip(places[:-1].tolist(), places[1:].tolist(), strict=True)]
         values: list[Any] = [self._decode(piece) for piece in pieces] if is_text else list(pieces)
@@ -246,8 +291,10 @@ class Rebuilder:
                 values[number] = None
         return values
 
-    def places(self, offsets: int, data: int) -> np.ndarray:
-        """The checked offsets of strings."""
+    def places(self, count: int, offsets: int, data: int) -> np.ndarray:
+        """The offsets of strings. All are checked: whoever follows a damaged one leaves the buffer."""
+        if len(self.memory(offsets)) != (count + 1) * 8:
+            raise self.damaged("the strings")
         places = np.frombuffer(self.data(offsets), "<i8")
         if places[0] != 0 or places[-1] != len(self.memory(data)) or (places[1:] < places[:-1]).any():
             raise self.damaged("the strings")
@@ -273,7 +320,8 @@ class Rebuilder:
 
     def _dictionary(self, indices: Tree, first: int, values: Tree, is_ordered: bool) -> Any:
         if has("pandas"):
-            return _module("_pandas").plain_categorical(self, indices, first, values, is_ordered)
+            plain = _module("_pandas").plain_categorical
+            return self.by_library("pandas", lambda: plain(self, indices, first, values, is_ordered))
         return self.looked_up(indices, first, values)
 
     def looked_up(self, indices: Tree, first: int, values: Tree) -> list[Any]:
@@ -285,14 +333,14 @@ class Rebuilder:
 
     def places_from_0(self, indices: Tree, first: int) -> np.ndarray:
         """The places of a dictionary counted from 0; below that where an item is missing."""
-        places = np.asarray(self.rebuild(indices))
+        places = self.numbers(indices)
         if first == 0:
             return places
         return places.astype(np.int64) - first if places.dtype.kind == "u" else np.maximum(places, first - 1) - first
 
     def _table(self, rows: int, columns: list[tuple[Tree, Tree]]) -> Any:
         if has("pandas"):
-            return _module("_pandas").plain_frame(self, rows, columns)
+            return self.by_library("pandas", lambda: _module("_pandas").plain_frame(self, rows, columns))
         names = [self.rebuild(name) for name, _ in columns]
         if len(set(names)) < len(names):
             raise self.refuse("is a table with several columns of one name: install pandas to restore it")
@@ -316,7 +364,8 @@ class Rebuilder:
         if module is None or not all(map(has, _NEEDED.get(module, ()))):
             # What another language keeps beside a value is not needed to read it here.
             return self.rebuild(tree)
-        return _module(module).rebuild(self, tree, dict(attributes))
+        known = Attributes(self, attributes)
+        return self._by_module(module, lambda: _module(module).rebuild(self, tree, known))
 
     def _foreign(self, codec: str, stream: int, buffers: list[int]) -> Any:
         module = _CODECS.get(codec)
@@ -325,7 +374,22 @@ class Rebuilder:
             raise self.refuse(f"is written as {codec}, {reason}")
         if not all(map(has, _NEEDED.get(module, ()))):
             raise self.refuse(f"is written as {codec}: install {' and '.join(_NEEDED[module])} to restore it")
-        return _module(module).rebuild_foreign(self, stream, buffers)
+        return self._by_module(module, lambda: _module(module).rebuild_foreign(self, stream, buffers))
+
+    def _by_module(self, module: str, make: Callable[[], Any]) -> Any:
+        library = _LIBRARY_OF.get(module)
+        return make() if library is None else self.by_library(library, make)
+
+
+class Attributes(dict[str, Tree]):
+    """What stands beside a value."""
+
+    def __init__(self, rebuilder: Rebuilder, attributes: list[tuple[str, Tree]]) -> None:
+        super().__init__(attributes)
+        self._rebuilder = rebuilder
+
+    def __missing__(self, name: str) -> Tree:
+        raise self._rebuilder.damaged(f"the parts, of which {name!r} is missing,")
 
 
 def of_python(kind: str, tree: Tree, *attributes: tuple[str, Tree]) -> Tree:
@@ -406,18 +470,33 @@ _OWNERS = {
 _CODECS = {"python.pickle-5": "_pickle", "arrow.ipc-stream": "_arrow"}
 #: What a module cannot do without.
 _NEEDED = {"_pandas": ("pandas",), "_arrow": ("pyarrow",)}
+#: Which library makes what a module rebuilds.
+_LIBRARY_OF = {"_numpy": "numpy", "_pandas": "pandas", "_arrow": "pyarrow"}
+
+
+def _is_frame(value: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and type(value) is getattr(pandas, "DataFrame", None)
 
 
 def _module_of(value: Any) -> str | None:
     """The module that may know a value."""
     if isinstance(value, (np.ndarray, np.generic)):
         return "_numpy"
-    module = _LIBRARIES.get(type(value).__module__.partition(".")[0])
+    # Also of what only derives from pandas: it would pass for one of Arrow's tables, and lose what it has besides.
+    if any(library_of(kind) == "pandas" for kind in type(value).__mro__):
+        return "_pandas"
+    module = _LIBRARIES.get(library_of(type(value)))
     if module is None and any(hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__")):
         module = "_arrow" if has("pyarrow") else None
     if module is None and hasattr(value, "__dlpack__"):
         module = "_tensors"
     return module
+
+
+def library_of(kind: type) -> str:
+    """The library that a class is of."""
+    return kind.__module__.partition(".")[0]
 
 
 def _module(name: str) -> Any:

@@ -52,7 +52,7 @@ class Error(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return of_code, (self.code, self.message, self.filename, getattr(self, "errno", None))
+        return _made, (self.code, self.message, self.filename, getattr(self, "errno", None))
 
     @property
     def number(self) -> int:
@@ -95,8 +95,24 @@ class NotAPool(Error, ValueError, code="not-a-pool"):
     """The file is no pool."""
 
 
+class NewerVersion(Error, code="newer-version"):
+    """A newer version wrote the pool."""
+
+
+class UnknownFeature(Error, code="unknown-feature"):
+    """The pool uses a feature that this version does not know."""
+
+
 class WrongLayout(Error, ValueError, code="wrong-layout"):
     """The pool belongs to another product."""
+
+
+class SuperblockLost(Error, code="superblock-lost"):
+    """Both copies of the superblock are damaged."""
+
+
+class MissingPart(Error, FileNotFoundError, code="missing-part", errno=numbers.ENOENT):
+    """A part of the pool is not where it ought to be."""
 
 
 class Truncated(Error, code="truncated"):
@@ -172,6 +188,14 @@ class Closed(Error, ValueError, code="closed"):
 
 
 def of_code(code: str, message: str, path: str | os.PathLike[str] | None = None, errno: int | None = None) -> Error:
+    """The exception of what went wrong in the extension."""
+    if code == IoError.code and errno == numbers.ENOMEM:
+        # Each large array has mappings of its own; the system's own text tells only of memory.
+        message += "; if memory is left, the process has too many mappings: let go of arrays, or raise vm.max_map_count"
+    return _made(code, message, path, errno)
+
+
+def _made(code: str, message: str, path: str | os.PathLike[str] | None, errno: int | None) -> Error:
     """The exception of an error code."""
     filename = None if path is None else os.fspath(path)
     return Error._classes.get(code, Error)(message, code, filename, errno)

@@ -12,16 +12,16 @@ const LONG_DOUBLE: FloatFormat = if cfg!(target_arch = "x86_64") { FloatFormat::
 /// `np.dtype.isbuiltin` of a type that another package has registered.
 const REGISTERED: i64 = 2;
 
-/// The store's description of a `np.dtype`.
+/// The store's description of a `np.dtype`. What has none is refused by the Python layer, which knows what to do instead
+/// (`unkept` in `_numpy.py`); it is an error here too, so that nothing is ever misread.
 pub(crate) fn from_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
     let py = dtype.py();
     let unknown = |reason| unknown(dtype, reason);
     let kind: char = dtype.getattr("kind")?.extract()?;
     let item_bytes: u64 = dtype.getattr("itemsize")?.extract()?;
-    if dtype.getattr("isbuiltin")?.extract::<i64>()? == REGISTERED {
-        return Err(unknown("it belongs to another package; view it as an unsigned integer of its size"));
-    }
+    let is_registered = dtype.getattr("isbuiltin")?.extract::<i64>()? == REGISTERED;
     let class = match kind {
+        _ if is_registered => return Err(unknown("this version has no form for it")),
         'b' => TypeClass::Bool,
         'i' => TypeClass::Int,
         'u' => TypeClass::Uint,
@@ -32,8 +32,6 @@ pub(crate) fn from_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
         'M' => TypeClass::DateTime(time_step(dtype)?),
         'm' => TypeClass::TimeDelta(time_step(dtype)?),
         'V' => class_of_void(dtype)?,
-        'O' => return Err(unknown("object arrays hold pointers, not data; convert it to a fixed type first")),
-        'T' => return Err(unknown("strings of variable width hold pointers; convert them with astype('U')")),
         _ => return Err(unknown("this version has no form for it")),
     };
     let order = match dtype.getattr("byteorder")?.extract::<char>()? {

@@ -20,6 +20,9 @@ mod _remanent {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
+    const SMALL_BYTES: u64 = crate::memory::SMALL_BYTES;
+
+    #[pymodule_export]
     use crate::error::error_codes;
     #[pymodule_export]
     use crate::memory::Memory;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use store::{Buffer, DirectView, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
 
 /// Private objects below this size are copies: a mapping each would cost more.
-const SMALL_BYTES: u64 = 64 << 10;
+pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 
 /// The bytes of one object, or of one buffer of it, exported as a buffer: where they lie and read-only, or private to this
 /// process and writable, or a copy.
@@ -122,12 +122,6 @@ impl Memory {
     #[getter]
     fn writable(&self) -> bool {
         self.is_writable
-    }
-
-    /// Whether stores go straight into the pool, as long as they do.
-    #[getter]
-    fn is_direct(&self) -> bool {
-        matches!(&self.bytes, Bytes::Direct(direct) if direct.is_direct())
     }
 
     /// Whether it shares its pages with other buffers, so that it has no private form.

@@ -164,8 +164,12 @@ impl Drop for NativePool {
             && let State::Open(store) = self.exchange(State::Closed)
             && let Ok(store) = Arc::try_unwrap(store)
         {
-            // There is nobody to tell.
-            let _ = store.close();
+            // There is nobody to tell. While the interpreter ends no thread may let go of it and come back.
+            let mut store = Some(store);
+            let mut close = || store.take().map(|store| store.close());
+            if Python::try_attach(|py| py.detach(&mut close)).is_none() {
+                close();
+            }
         }
     }
 }

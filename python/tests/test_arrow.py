@@ -219,3 +219,62 @@ def test_without_pyarrow_the_plain_columns_are_read(path, missing):
     with remanent.create(path, "8MiB") as pool:
         pool.persist(table=table, nested=pa.table({"l": [[1]]}))
     subprocess.run([sys.executable, "-c", WITHOUT, str(path), *missing], check=True)
+
+
+def damaged(path, value, whole, changed):
+    """The pool, in which some bytes have become others."""
+    with remanent.create(path, "16MiB") as pool:
+        pool.persist(x=value, other=1)
+    content = path.read_bytes()
+    assert content.count(whole.tobytes()) == 1 and whole.nbytes == changed.nbytes
+    path.write_bytes(content.replace(whole.tobytes(), changed.tobytes()))
+    return remanent.open(path, "r")
+
+
+TEXTS = [f"text {number:07}" for number in range(40_000)]
+DAMAGES = {
+    "large strings": (lambda: pa.array(TEXTS, pa.large_string()), np.array([240_000, 240_012]), [0, 1 << 46]),
+    "strings": (lambda: pa.array(TEXTS), np.array([240_000, 240_012]), [0, -(1 << 46)]),
+    "bytes": (lambda: pa.array(TEXTS, pa.large_binary()), np.array([240_000, 240_012]), [0, 1 << 46]),
+    "places": (lambda: pa.array(TEXTS).dictionary_encode(), np.arange(999, 1003, dtype="i4"), [0, 1 << 24, 0, 0]),
+    "places below": (lambda: pa.array(TEXTS).dictionary_encode(), np.arange(999, 1003, dtype="i4"), [0, -2000, 0, 0]),
+    "places and none": (
+        lambda: pa.array([*TEXTS, None]).dictionary_encode(),
+        np.arange(999, 1003, dtype="i4"),
+        [0, 1 << 24, 0, 0],
+    ),
+    "lists": (
+        lambda: pa.array([[number, number] for number in range(9000)], pa.list_(pa.int16())),
+        np.arange(16_000, 16_008, 2, dtype="i4"),
+        [0, 1 << 28, 0, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_offset_or_place_is_found_and_followed_by_nobody(path, damage):
+    make, whole, change = damage
+    with damaged(path, make(), whole, whole + np.array(change, whole.dtype)) as pool:
+        with pytest.raises(remanent.Corrupt, match="'x' are damaged"):
+            pool["x"]
+        assert pool["other"] == 1
+
+
+def test_tables_without_columns_keep_their_rows(path):
+    table = pa.table({"a": [1, 2, 3]}, metadata={"made": "here"}).select([])
+    batch = pa.record_batch({"a": [1, 2, 3, 4]}).select([])
+    again = trip(path, table=table, batch=batch, none=pa.table({}))
+    assert {name: each.num_rows for name, each in again.items()} == {"table": 3, "batch": 4, "none": 0}
+    assert again["table"].schema.metadata == {b"made": b"here"} and type(again["batch"]) is pa.RecordBatch
+
+
+def test_what_arrow_does_not_read_back_or_make_one_is_refused(path):
+    nested = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "b"]).dictionary_encode())
+    chunks = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([text, None])) for text in "ab"]
+    with remanent.create(path, "8MiB") as pool:
+        for value in (nested, pa.table({"d": nested}), pa.ListArray.from_arrays([0, 3], nested)):
+            with pytest.raises(remanent.UnknownType, match="dictionary<.*which Arrow does not read back"):
+                pool["x"] = value
+        with pytest.raises(remanent.UnknownType, match=r"x\['d'\].*dictionary<.*one array.*nulls"):
+            pool["x"] = pa.table({"d": pa.chunked_array(chunks)})
+        assert not pool

@@ -1,5 +1,8 @@
 """What was restored, changed a little and persisted again: only what changed is copied."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -29,6 +32,13 @@ def test_changed_pages_alone_are_copied(pool):
     np.testing.assert_array_equal(pool["x"], expected)
     np.testing.assert_array_equal(x, expected)
     assert pool.persist(x=x).written["x"].copied_bytes == 0, "what is there already is not copied again"
+
+
+@pytest.mark.parametrize("again", [lambda done: pickle.loads(pickle.dumps(done)), copy.copy, copy.deepcopy])
+def test_what_persist_returns_can_be_sent_and_copied(pool, again):
+    done = pool.persist(x=np.arange(9), text="text")
+    got = again(done)
+    assert got == done and type(got) is type(done) and got.written == done.written
 
 
 def test_what_is_there_after_a_restart_has_the_changes(pool, path):

@@ -52,6 +52,52 @@ def test_commit_persists_everything_that_was_made_at_once(pool):
     assert pool.commit().written == {}, "nothing was made since"
 
 
+def test_commit_leaves_what_was_done_to_a_name_since_alone(pool):
+    def put_in_a_transaction(name):
+        with pool.transaction() as transaction:
+            transaction[name] = np.arange(3)
+
+    pool.persist(old=np.arange(4))
+    edits = {
+        "assigned": lambda name: pool.__setitem__(name, np.arange(3)),
+        "persisted": lambda name: pool.persist({name: "text"}),
+        "in a transaction": put_in_a_transaction,
+        "renamed": lambda name: pool.rename("old", name),
+    }
+    for name, edit in edits.items():
+        pool.empty(name, N)[:] = 1
+        edit(name)
+    assert pool.commit().written == {}
+    assert len(pool["assigned"]) == len(pool["in a transaction"]) == 3 and len(pool["renamed"]) == 4
+    assert pool["persisted"] == "text"
+
+
+def test_what_was_made_can_be_discarded(pool):
+    generation = pool.persist(there=np.arange(3))
+    for name in ("made", "there", "more"):
+        pool.empty(name, N)[:] = 1
+    del pool["made"]
+    assert pool.info()["generation"] == generation, "nobody knew of it"
+    with pytest.raises(remanent.NoSuchName):
+        del pool["made"]
+    del pool["there"]
+    assert "there" not in pool
+    pool.clear()
+    assert pool.commit().written == {} and not pool
+
+
+def test_a_persist_that_fails_leaves_what_was_made_to_commit(pool):
+    x = pool.empty("x", N)
+    x[:] = 1
+
+    def stop(done, total):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        pool.persist(x=np.zeros(1 << 20), progress=stop)
+    assert set(pool.commit().written) == {"x"} and pool["x"].sum() == N
+
+
 def test_a_transaction_persists_what_it_has_made(pool):
     with pool.transaction() as edits:
         x = edits.empty("x", N)
@@ -84,12 +130,14 @@ def test_arrays_without_bytes_and_of_one_item_can_be_made(pool):
 
 def test_what_cannot_be_made_is_refused(pool):
     for dtype in (object, np.dtypes.StringDType() if hasattr(np.dtypes, "StringDType") else object):
-        with pytest.raises(remanent.UnknownType):
+        with pytest.raises(remanent.UnknownType, match="array of the type .*: it holds"):
             pool.empty("x", 10, dtype)
     with pytest.raises(remanent.BadName):
         pool.empty("\udcff", 10)
     with pytest.raises(remanent.PoolFull):
         pool.empty("x", 1 << 30)
+    with pytest.raises(remanent.ShapeOverflow, match="addressed"):
+        pool.empty("x", (2**62, 2**62))
     with pytest.raises(ValueError, match="negative"):
         pool.empty("x", (-1, -1))
     with pytest.raises(ValueError, match="order"):
@@ -148,6 +196,20 @@ def test_an_array_is_changed_in_place(pool):
     np.testing.assert_array_equal(pool["x"], expected)
     assert not pool.ls("x")[0].in_place
     np.testing.assert_array_equal(again(pool)["x"], expected)
+
+
+def test_arrays_without_bytes_are_among_those_that_are_changed_in_place(pool):
+    pool.persist(a=np.arange(3), empty=np.empty((0, 3), "f4"), z=np.arange(4))
+    arrays = pool.restore(mode="r+")
+    assert list(arrays) == ["a", "empty", "z"]
+    assert arrays["empty"].shape == (0, 3) and arrays["empty"].dtype == "f4" and arrays["empty"].flags.writeable
+    arrays["z"] += 1
+    written = pool.persist(arrays).written
+    assert written["z"].way == written["a"].way == "in place"
+    del arrays
+    assert pool["z"].tolist() == [1, 2, 3, 4] and pool["empty"].shape == (0, 3)
+    with remanent.open(pool.path, "r") as reader, pytest.raises(remanent.NotWritable):
+        reader.restore(["empty"], mode="r+")
 
 
 def test_what_is_changed_in_place_when_the_pool_is_closed_is_persisted_and_private(tmp_path):

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +113,101 @@ def test_files_that_are_no_pools(path):
     path.write_bytes(b"short")
     with pytest.raises(remanent.Error):
         remanent.open(path)
+
+
+def crc_32c(data):
+    """The checksum of the format page (RFC 3720, appendix B.4)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def with_superblock(path, at, field):
+    """Writes a field of both superblocks, as if another version had, with checksums that are right."""
+    with path.open("r+b") as file:
+        for start in (0, 1 << 20):
+            file.seek(start)
+            content = bytearray(file.read(4096))
+            content[at : at + len(field)] = field
+            content[4088:4092] = crc_32c(content[:4088]).to_bytes(4, "little")
+            file.seek(start)
+            file.write(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "at", "field"),
+    [
+        (remanent.NewerVersion, "newer-version", 8, (2).to_bytes(4, "little")),
+        (remanent.UnknownFeature, "unknown-feature", 32, (1 << 63).to_bytes(8, "little")),
+    ],
+)
+def test_pools_of_a_later_version_are_refused_and_left_as_they_are(path, kind, code, at, field):
+    beside = path.with_name("beside")
+    for place in (path, beside):
+        with remanent.create(place, "8MiB") as pool:
+            pool["a"] = np.arange(3)
+    with_superblock(path, at, field)
+    before = path.read_bytes()
+    for call in (remanent.open, lambda path: remanent.open(path, "r"), remanent.restore, lambda path: remanent.persist(path, a=1)):
+        refused(kind, code, call, path)
+    assert path.read_bytes() == before
+    assert remanent.restore(beside)["a"].tolist() == [0, 1, 2]
+
+
+def test_superblocks_that_are_damaged_and_parts_that_are_gone(path):
+    with remanent.create(path, "8MiB") as pool:
+        pool.grow("8MiB")
+        [_, part] = pool.info()["files"]
+    aside = path.with_name("aside")
+    os.rename(part, aside)
+    refused(remanent.MissingPart, "missing-part", remanent.open, path)
+    with pytest.raises(FileNotFoundError, match="part"):
+        remanent.open(path)
+    os.rename(aside, part)
+    remanent.open(path).close()
+    with path.open("r+b") as file:
+        for start in (0, 1 << 20):
+            file.seek(start + 100)
+            file.write(b"\xff" * 40)
+    refused(remanent.SuperblockLost, "superblock-lost", remanent.open, path)
+
+
+MANY_MAPPINGS = """
+import ctypes, mmap, sys, numpy as np, remanent
+pool = remanent.create(sys.argv[1], "8MiB")
+pool["x"] = np.zeros(100_000)
+area = mmap.mmap(-1, (int(sys.argv[2]) + 10) * 8192)
+libc = ctypes.CDLL(None, use_errno=True)
+address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+# Every second page cannot be written to, so that each page is a mapping.
+page = 0
+while libc.mprotect(ctypes.c_void_p(address + page * 8192), 4096, 1) == 0:
+    page += 1
+arrays = []
+try:
+    while True:
+        arrays.append(pool["x"])
+except remanent.IoError as error:
+    message = str(error)
+# What is shown needs memory of its own.
+libc.mprotect(ctypes.c_void_p(address), page * 8192, 3)
+print(message)
+"""
+
+
+def test_too_many_mappings_are_told_by_the_name_of_their_limit(path):
+    limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if limit > 1 << 20:
+        pytest.skip("this machine allows for too many mappings")
+    other = subprocess.run(
+        [sys.executable, "-c", MANY_MAPPINGS, path, str(limit)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "raise vm.max_map_count" in other.stdout
+    error = errors.of_code("io", "what happened", "/a", errno.ENOMEM)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_a_pool_that_was_cut_short(path):

@@ -5,6 +5,9 @@ import gc
 import os
 import pickle
 import signal
+import subprocess
+import sys
+import threading
 import weakref
 
 import numpy as np
@@ -172,3 +175,60 @@ def test_a_child_that_is_killed_takes_nothing_along(path):
     pool.close()
     with remanent.open(path) as pool:
         assert len(pool) == 3
+
+
+def test_others_go_on_while_a_pool_that_was_dropped_is_closed(path):
+    """The other thread can only go on where this one lets go of the interpreter."""
+    begin, ran, stop = threading.Semaphore(0), [], []
+
+    def go_on():
+        while begin.acquire() and not stop:
+            ran.append(True)
+
+    other = threading.Thread(target=go_on)
+    interval = sys.getswitchinterval()
+    other.start()
+    try:
+        sys.setswitchinterval(1000)
+        # It may come too late to a pool that is closed at once, though not to every one.
+        for number in range(100):
+            place = path.with_name(f"pool{number}")
+            pool = remanent.create(place, "8MiB")
+            pool["x"] = np.arange(100_000)
+            changed = pool.restore(["x"], mode="r+")["x"]
+            changed += 1
+            del changed
+            ran.clear()
+            begin.release()
+            del pool
+            has_run = bool(ran)
+            assert remanent.restore(place)["x"][0] == 1
+            place.unlink()
+            if has_run:
+                break
+        assert has_run
+    finally:
+        sys.setswitchinterval(interval)
+        stop.append(True)
+        begin.release()
+        other.join()
+
+
+def test_a_pool_that_lives_until_the_interpreter_ends_is_closed(path):
+    code = """
+import sys, threading, numpy as np, remanent
+
+class Keeper:
+    pass
+
+remanent.create(sys.argv[1], "8MiB").close()
+keeper = Keeper()
+keeper.pool = remanent.open(sys.argv[1])
+keeper.me = keeper
+keeper.pool["x"] = np.arange(5)
+sys.modules["kept"] = keeper
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
+    with remanent.open(path) as pool:
+        assert pool["x"].tolist() == [0, 1, 2, 3, 4]

@@ -102,11 +102,52 @@ def test_what_cannot_be_pickled_or_unpickled_is_named(path):
 
 def test_columns_that_must_be_pickled_leave_the_others_alone(path):
     pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"f": LARGE[:9], "p": pd.period_range("2020", periods=9), "o": [Thing()] * 9})
+    frame = pd.DataFrame({"f": LARGE[:9], "p": pd.arrays.SparseArray([0, 1, 0] * 3), "o": [Thing()] * 9})
     with remanent.create(path, "8MiB") as pool:
         with pytest.raises(remanent.UnknownType, match=r"x\['p'\]"):
             pool.persist(x=frame)
-        pool.persist(x=frame, pickle=True)
-        with pytest.raises(remanent.UnknownType, match="pickle"):
+        pool.persist(x=frame, in_a_dict={"k": frame}, pickle=True)
+        with pytest.raises(remanent.UnknownType, match=r"x\['p'\]. is a Python pickle"):
             pool["x"]
-        pd.testing.assert_frame_equal(pool.restore(pickle=True)["x"], frame)
+        restored = pool.restore(pickle=True)
+        pd.testing.assert_frame_equal(restored["x"], frame)
+        pd.testing.assert_frame_equal(restored["in_a_dict"]["k"], frame)
+        for tree in (tree_of(pool, "x"), tree_of(pool, "in_a_dict")[1][0][1]):
+            attributed, (table, rows, columns), owner, attributes = tree
+            assert (attributed, table, rows, owner) == ("attributed", "table", 9, "pandas")
+            assert [(name[1], column[0]) for name, column in columns] == [("f", "array"), ("p", "foreign"), ("o", "foreign")]
+
+
+def tree_of(pool, name):
+    """How an object is written, which other languages read."""
+    [(_, kind, tree, _, _, _)] = pool._native.restore([name], "private")
+    assert kind == "value"
+    return tree
+
+
+def test_an_index_that_must_be_pickled_leaves_the_columns_alone(path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"f": LARGE[:3]}, index=pd.date_range("2020", periods=3, freq=pd.offsets.Easter()))
+    with remanent.create(path, "8MiB", pickle=True) as pool:
+        pool["x"] = frame
+        pd.testing.assert_frame_equal(pool["x"], frame)
+        assert tree_of(pool, "x")[1][2][0][1][0] == "array"
+
+
+def test_dicts_that_contain_themselves_are_pickled(path):
+    direct = {"plain": LARGE}
+    direct["me"] = direct
+    inner = {"k": 1}
+    inner["list"] = [inner]
+    around = {"inner": inner, "plain": LARGE, "thing": Thing()}
+    with remanent.create(path, "32MiB") as pool:
+        with pytest.raises(remanent.UnknownType, match=r"x\['me'\]. contains itself.*pickle=True") as caught:
+            pool["x"] = direct
+        assert caught.type is remanent.UnknownType
+        pool.persist(direct=direct, around=around, pickle=True)
+        restored = pool.restore(pickle=True)
+        assert restored["direct"]["me"] is restored["direct"]
+        again = restored["around"]
+        assert again["inner"]["list"][0] is again["inner"] and again["thing"] == Thing()
+        kinds = {key[1]: value[0] for key, value in tree_of(pool, "around")[1]}
+        assert kinds == {"inner": "foreign", "plain": "array", "thing": "foreign"}

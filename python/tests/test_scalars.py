@@ -81,9 +81,13 @@ class Nowhere(tzinfo):
 Pair = namedtuple("Pair", "a b")
 
 
+class Metres(np.float64):
+    """A number with a unit."""
+
+
 @pytest.mark.parametrize(
     "value",
-    [Colour.RED, OrderedDict(a=1), Pair(1, 2), datetime(2020, 1, 1, tzinfo=Nowhere()), ..., int, print, object()],
+    [Metres(1), Colour.RED, OrderedDict(a=1), Pair(1, 2), datetime(2020, 1, 1, tzinfo=Nowhere()), ..., int, print, object()],
 )
 def test_no_type_is_lost_on_the_way(path, value):
     with remanent.create(path, "8MiB") as pool:
@@ -121,6 +125,8 @@ def test_numpy_items_keep_their_types_in_containers(path):
         np.str_("é"),
         np.bytes_(b"a"),
         np.longdouble(1),
+        np.rec.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])[0],
+        np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])[0],
     ]
     again = trip(path, items=items)["items"]
     assert again == items and list(map(type, again)) == list(map(type, items))

@@ -65,16 +65,33 @@ def test_tensors_elsewhere_are_refused(path, library):
         pool["x"] = [FakeTensor(np.arange(3), device=2)]
 
 
-def test_an_exporter_that_fails_is_named(path, library):
-    class Broken(FakeTensor):
-        def __dlpack__(self, **options):
-            raise BufferError("requires a gradient")
+def test_an_exporter_that_fails_is_named(path, library, monkeypatch):
+    def broken(self, **options):
+        raise BufferError("requires a gradient")
 
+    monkeypatch.setattr(FakeTensor, "__dlpack__", broken)
     with (
         remanent.create(path, "8MiB") as pool,
         pytest.raises(remanent.UnknownType, match=r"x\['w'\].*requires a gradient"),
     ):
-        pool["x"] = {"w": Broken(np.arange(3))}
+        pool["x"] = {"w": FakeTensor(np.arange(3))}
+
+
+class Parameter(FakeTensor):
+    """A tensor that knows more, as `torch.nn.Parameter` does."""
+
+    def __eq__(self, other):
+        return type(other) is Parameter and np.array_equal(self.array, other.array)
+
+
+def test_subclasses_of_tensors_are_refused_or_pickled(path, library):
+    value = Parameter(np.arange(3))
+    with remanent.create(path, "8MiB") as pool:
+        with pytest.raises(remanent.UnknownType, match=r"x\['w'\]. is a Parameter.* FakeTensor"):
+            pool["x"] = {"w": value}
+        pool.persist(x={"w": value, "t": FakeTensor(np.arange(4))}, pickle=True)
+        again = pool.restore(pickle=True)["x"]
+        assert again["w"] == value and type(again["t"]) is FakeTensor
 
 
 def test_tensors_of_torch(path):
@@ -87,8 +104,9 @@ def test_tensors_of_torch(path):
             assert torch.equal(restored[name], tensor) and restored[name].dtype == tensor.dtype
         restored["float64"][0] = -1
         assert pool["float64"][0] == 0
-        with pytest.raises(remanent.UnknownType, match="detach"):
-            pool["x"] = torch.ones(3, requires_grad=True)
+        for tensor in (torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3))):
+            with pytest.raises(remanent.UnknownType, match="detach"):
+                pool["x"] = tensor
 
 
 def test_arrays_of_jax(path):

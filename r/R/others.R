@@ -40,10 +40,20 @@ from_pandas <- function(value, attributes) {
     single = value,
     "NA" = NA,
     NaT = .POSIXct(NA_real_),
+    interval = labels_of(value, attributes$closed),
     range_index = structure(range_of(value), remanent_range = unlist(value)),
     multi_index = value,
     value
   )
+}
+
+# Intervals, as cut() names them.
+labels_of <- function(value, closed) {
+  from <- if (closed %in% c("left", "both")) "[" else "("
+  to <- if (closed %in% c("right", "both")) "]" else ")"
+  labels <- paste0(from, as.character(value$left), ",", as.character(value$right), to)
+  labels[is.na(value$left)] <- NA
+  labels
 }
 
 # Whether an index only counts the rows.

@@ -60,6 +60,8 @@ if ("frame" %in% names) {
   same(frame$text, c("gr\u00f6", NA))
   same(frame$at, as.POSIXct(c("2024-02-29 12:00", NA), tz = "Europe/Berlin"))
   same(frame$object, list(list(a = 1L), "x"))
+  same(v$binned$bin, c("[0,1)", "[1,2)"))
+  same(v$binned$kind, factor(c("[1,2)", NA), c("[0,1)", "[1,2)")))
   same(v$series, c(a = 1, b = 2))
   same(v$plain_series, 1:2)
 }

@@ -61,6 +61,8 @@ if pd is not None:
         },
         index=["x", "y"],
     )
+    cuts = pd.IntervalIndex.from_tuples([(0, 1), (1, 2)], closed="left")
+    values["binned"] = pd.DataFrame({"bin": cuts, "kind": pd.Categorical.from_codes([1, -1], cuts)})
     values["series"] = pd.Series([1.0, 2.0], index=["a", "b"])
     values["plain_series"] = pd.Series(np.array([1, 2], "i4"))
 
