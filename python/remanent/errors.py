@@ -179,6 +179,10 @@ class InUse(Error, code="in-use"):
     """An object is changed in place, or was to be while somebody has a view of it."""
 
 
+class SourceChanged(Error, code="source-changed"):
+    """An object was changed while it was persisted with a checksum; nothing was persisted."""
+
+
 class Cancelled(Error, code="cancelled"):
     """The operation was given up; nothing was changed."""
 

@@ -212,10 +212,14 @@ def test_too_many_mappings_are_told_by_the_name_of_their_limit(path):
 
 def test_a_pool_that_was_cut_short(path):
     with remanent.create(path, "16MiB") as pool:
+        pool["before"] = np.arange(100_000)
         pool["a"] = np.zeros(1 << 20)
+        generation = pool.info()["generation"]
         os.truncate(path, 4 << 20)
         refused(remanent.Truncated, "truncated", pool.__getitem__, "a")
         refused(remanent.Truncated, "truncated", pool.persist, b=np.zeros(1 << 19))
+        assert sorted(pool) == ["a", "before"] and pool.info()["generation"] == generation
+        assert (pool["before"] == np.arange(100_000)).all()
     refused(remanent.Truncated, "truncated", remanent.open, path)
 
 

@@ -55,6 +55,34 @@ def test_sizes(path, pool):
         refused(remanent.FileSystemFull, "file-system-full", pool.grow, "100TiB")
 
 
+def test_an_array_that_changes_while_it_is_persisted(pool):
+    array = np.zeros(1 << 19)
+
+    def change(done, total):
+        if done == total:
+            array[4321] += 1
+
+    generation = pool.info()["generation"]
+    for call in (lambda: pool.persist(a=7, z=array, checksum=True, progress=change), lambda: view_of(pool, change)):
+        refused(remanent.SourceChanged, "source-changed", call)
+        assert pool.info()["generation"] == generation
+    assert sorted(pool) == ["a", "b"]
+    assert (pool["a"] == np.arange(50_000)).all()
+
+
+def view_of(pool, change):
+    """Persists a changed page of a view, of which another page is changed meanwhile."""
+    view = pool.restore(["a"])["a"]
+    view[0] = 1
+
+    def change_view(done, total):
+        change(done, total)
+        if done == total:
+            view[40_000] += 1
+
+    pool.persist(a=view, checksum=True, progress=change_view)
+
+
 def test_names(path, pool):
     with unchanged(path):
         for call in (pool.__getitem__, pool.__delitem__, lambda name: pool.restore(["a", name])):
