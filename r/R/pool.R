@@ -24,6 +24,11 @@ pmem_close <- function(pool) {
   invisible(NULL)
 }
 
+pmem_refresh <- function(pool) {
+  .Call(C_rem_refresh, pool)
+  invisible(pool)
+}
+
 open_at <- function(path, writes) {
   structure(.Call(C_rem_open, path, writes), class = "remanent_pool")
 }

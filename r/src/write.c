@@ -551,6 +551,11 @@ static int32_t copied_so_far(void *user, uint64_t done_bytes, uint64_t total_byt
     return 1;
 }
 
+static void write_objects(struct writer *w, SEXP names, SEXP values) {
+    for (R_xlen_t i = 0; i < XLENGTH(names); i++)
+        write_object(w, Rf_translateCharUTF8(STRING_ELT(names, i)), VECTOR_ELT(values, i));
+}
+
 /* Persists values under names in one atomic step. TRUE, or FALSE if the user has interrupted it. */
 SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum, SEXP bar_after_s) {
     remanent_store *store = store_of(pool);
@@ -562,8 +567,7 @@ SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum
     R_SetExternalPtrProtected(holder, w.keep);
     check(remanent_batch_new(store, &w.batch));
     R_SetExternalPtrAddr(holder, w.batch);
-    for (R_xlen_t i = 0; i < XLENGTH(names); i++)
-        write_object(&w, Rf_translateCharUTF8(STRING_ELT(names, i)), VECTOR_ELT(values, i));
+    write_objects(&w, names, values);
     struct progress progress = {.bar_from_s = now_s() + Rf_asReal(bar_after_s), .shown = -1};
     remanent_commit_options how = {.size_bytes = sizeof how,
                                    .threads = (uint32_t)Rf_asInteger(threads),
@@ -571,6 +575,14 @@ SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum
                                    .progress = copied_so_far,
                                    .user = &progress};
     int code = remanent_batch_commit(w.batch, &how, NULL);
+    if (code == REMANENT_POOL_FULL) {
+        /* Restored vectors that nobody has any more keep what was replaced until R collects them, and R, which does not
+         * count their items, sees no reason to. */
+        R_gc();
+        SETCDR(w.keep, R_NilValue);
+        write_objects(&w, names, values);
+        code = remanent_batch_commit(w.batch, &how, NULL);
+    }
     release_batch(holder);
     if (progress.shown >= 0) {
         /* Other threads may have copied the last bytes. */

@@ -54,6 +54,39 @@ stopifnot(grepl("NotWritable", class(fails("NotWritable", {
 stopifnot(identical(reader$x, x))
 close(reader)
 
+# A path leads to the file that is there now, not to one that was there when a pool was opened.
+replaced <- tempfile(fileext = ".pool")
+pmem_create(replaced, "8MiB")
+pool <- pmem_open(replaced)
+pool$a <- 1
+unlink(replaced)
+fails("NotFound", pmem_persist(b = 2, file = replaced))
+pmem_create(replaced, "8MiB")
+pmem_persist(b = 2, file = replaced)
+stopifnot(identical(names(pool), "a"), identical(pmem_ls(replaced)$name, "b"))
+close(pool)
+stopifnot(identical(pmem_ls(replaced)$name, "b"), pmem_read(replaced, "b") == 2)
+# However the path is written.
+pool <- pmem_open(replaced)
+pmem_persist(c = 3, file = file.path(dirname(replaced), ".", basename(replaced)))
+other <- tempfile(fileext = ".pool")
+stopifnot(file.link(replaced, other), pool$c == 3)
+pmem_persist(d = 4, file = other)
+stopifnot(pool$d == 4)
+close(pool)
+unlink(other)
+
+# A reader stays where it is until it is moved on; by the path, what is newest is read.
+reader <- pmem_open(replaced, "r")
+pmem_persist(e = 5, file = replaced)
+fails("NoSuchName", reader$e)
+stopifnot(identical(pmem_refresh(reader), reader), reader$e == 5)
+pmem_persist(e = 6, file = replaced)
+stopifnot(reader$e == 5, pmem_read(replaced, "e") == 6, "e" %in% pmem_ls(replaced)$name)
+close(reader)
+fails("Closed", pmem_refresh(reader))
+unlink(replaced)
+
 # What cannot be kept is named, and nothing of the call is kept.
 inner <- list(fit = list(coef = 1, ptr = NULL))
 inner$fit$ptr <- pool <- pmem_open(file)

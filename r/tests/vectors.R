@@ -64,6 +64,22 @@ close(pool)
 gc()
 stopifnot(identical(v, original$y))
 
+# A finalizer of what has such a vector may still look at it, and may keep it.
+for (as in c("altrep", "native")) {
+  holder <- new.env()
+  holder$x <- pmem_read(file, "x", as = as)
+  reg.finalizer(holder, function(holder) {
+    total <<- sum(holder$x)
+    kept <<- holder$x
+  })
+  total <- kept <- NULL
+  rm(holder)
+  invisible(gc())
+  stopifnot(identical(total, sum(original$x)), identical(kept, original$x))
+  rm(kept)
+  invisible(gc())
+}
+
 # A child sees it too, and does not keep its parent's pool.
 if (.Platform$OS.type == "unix") {
   pool <- pmem_open(file)
@@ -110,6 +126,27 @@ for (as in c("native", "altrep")) {
   for (i in 1:250) pmem_restore(pool, names(several), envir = new.env(), as = as)
   stopifnot(pmem_counters()[["mapped"]] == 50000, pmem_counters()[["copied"]] == 0)
 }
+close(pool)
+unlink(file)
+
+# What is restored, changed and persisted again and again needs the room of two, for R collects what it has no more when the
+# pool is full.
+pmem_create(file, "16MiB")
+state <- numeric(5e5)
+pool <- pmem_open(file)
+pmem_persist(state, file = pool)
+for (i in 1:40) {
+  pmem_restore(pool, "state")
+  state <- state + 1
+  pmem_persist(state, file = pool)
+}
+stopifnot(state == 40, identical(pool$state, state))
+for (i in 1:2) {
+  old <- pmem_read(pool, "state")
+  pmem_persist(state, file = pool)
+}
+rm(old)
+stopifnot(pmem_gc(pool) > 0)
 close(pool)
 unlink(file)
 
