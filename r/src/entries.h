@@ -24,5 +24,7 @@ SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir);
 SEXP rem_read(SEXP pool, SEXP name, SEXP as, SEXP is_int64);
 SEXP rem_counters(SEXP reset);
 SEXP rem_points_somewhere(SEXP x);
+SEXP rem_selfref(SEXP x);
+SEXP rem_check_names(SEXP names);
 
 #endif

@@ -88,14 +88,19 @@ static SEXP wrap(remanent_store *store, int borrowed) {
 
 static int is_pool(SEXP pool) { return TYPEOF(pool) == EXTPTRSXP && R_ExternalPtrTag(pool) == tag(); }
 
-remanent_store *store_of(SEXP pool) {
+static const struct step POOL = {.name = "pool"};
+
+/* The store that a pool leads to; NULL when it is closed. */
+static remanent_store *pointer_of(SEXP pool) {
     if (!is_pool(pool))
-        Rf_error("this is no pool");
-    remanent_store *store = R_ExternalPtrAddr(pool);
-    if (!store) {
-        const struct step at = {.name = "pool"};
-        refuse(REMANENT_CLOSED, &at, "is closed, or comes from another session; open it again");
-    }
+        refuse(REMANENT_BAD_ARGUMENT, &POOL, "is no open pool, as pmem_open() gives one");
+    return R_ExternalPtrAddr(pool);
+}
+
+remanent_store *store_of(SEXP pool) {
+    remanent_store *store = pointer_of(pool);
+    if (!store)
+        refuse(REMANENT_CLOSED, &POOL, "is closed, or comes from another session; open it again");
     return store;
 }
 
@@ -158,7 +163,7 @@ SEXP rem_find(SEXP path, SEXP writes) {
 }
 
 SEXP rem_close(SEXP pool) {
-    remanent_store *store = is_pool(pool) ? R_ExternalPtrAddr(pool) : NULL;
+    remanent_store *store = pointer_of(pool);
     if (!store)
         return R_NilValue;
     int is_own = R_ExternalPtrProtected(pool) == R_NilValue;
@@ -176,15 +181,20 @@ SEXP rem_close(SEXP pool) {
 SEXP rem_is_open(SEXP pool) { return Rf_ScalarLogical(is_pool(pool) && R_ExternalPtrAddr(pool) != NULL); }
 
 SEXP rem_remove(SEXP pool, SEXP names) {
+    /* Whatever R may leave by a jump comes before there is a batch. */
+    const char **texts = (const char **)R_alloc((size_t)XLENGTH(names) + 1, sizeof *texts);
+    for (R_xlen_t i = 0; i < XLENGTH(names); i++)
+        texts[i] = Rf_translateCharUTF8(STRING_ELT(names, i));
     remanent_batch *batch;
     check(remanent_batch_new(store_of(pool), &batch));
     int code = REMANENT_OK;
     for (R_xlen_t i = 0; i < XLENGTH(names) && code == REMANENT_OK; i++)
-        code = remanent_batch_remove(batch, Rf_translateCharUTF8(STRING_ELT(names, i)));
+        code = remanent_batch_remove(batch, texts[i]);
     if (code == REMANENT_OK)
         code = remanent_batch_commit(batch, NULL, NULL);
+    const struct failure failure = failure_of(code);
     remanent_batch_release(batch);
-    check(code);
+    check_failure(&failure, XLENGTH(names) == 1 ? texts[0] : NULL);
     return R_NilValue;
 }
 
