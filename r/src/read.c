@@ -338,6 +338,9 @@ static SEXP read_foreign(struct reader *r, const struct step *at, const remanent
         snprintf(reason, room, "is in the form \"%s\", which only another language can read", node->text);
         refuse(REMANENT_UNKNOWN_TYPE, at, reason);
     }
+    /* R takes a damaged stream for a good one and may crash, so what can be checked is. */
+    bool has_checksum;
+    check_at(remanent_view_verify(r->view, &has_checksum), at);
     uint64_t bytes;
     const void *data = buffer_of(r, at, node, 0, &bytes);
     SEXP stream = PROTECT(Rf_allocVector(RAWSXP, (R_xlen_t)bytes));

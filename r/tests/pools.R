@@ -100,7 +100,7 @@ pmem_persist(b = 2, file = replaced)
 stopifnot(identical(names(pool), "a"), identical(pmem_ls(replaced)$name, "b"))
 close(pool)
 stopifnot(identical(pmem_ls(replaced)$name, "b"), pmem_read(replaced, "b") == 2)
-# However the path is written.
+# However the path is written, and however long it is.
 pool <- pmem_open(replaced)
 pmem_persist(c = 3, file = file.path(dirname(replaced), ".", basename(replaced)))
 other <- tempfile(fileext = ".pool")
@@ -109,6 +109,15 @@ pmem_persist(d = 4, file = other)
 stopifnot(pool$d == 4)
 close(pool)
 unlink(other)
+folder <- file.path(tempfile(), strrep("f", 200))
+dir.create(folder, recursive = TRUE)
+distant <- file.path(normalizePath(folder), strrep("p", 200))
+pmem_create(distant, "8MiB")
+pool <- pmem_open(distant)
+stopifnot(identical(pmem_info(pool)$file, distant), grepl(distant, format(pool), fixed = TRUE))
+close(pool)
+stopifnot(identical(pmem_info(distant)$file, distant))
+unlink(distant)
 
 # A reader stays where it is until it is moved on; by the path, what is newest is read.
 reader <- pmem_open(replaced, "r")
@@ -188,6 +197,13 @@ ended <- tryCatch({
 }, error = function(e) "error", interrupt = function(e) "interrupt")
 setTimeLimit()
 stopifnot(identical(ended, "error"), !"ended" %in% pmem_ls(file)$name)
+# One that was interrupted is: the signal is there before the call is.
+ended <- tryCatch({
+  tools::pskill(Sys.getpid(), tools::SIGINT)
+  pmem_persist(ended = large, file = file)
+  "done"
+}, error = function(e) "error", interrupt = function(e) "interrupt")
+stopifnot(identical(ended, "interrupt"), !"ended" %in% pmem_ls(file)$name)
 pool <- pmem_open(file)
 stopifnot(identical(pmem_prefault(pool, wait = TRUE), pool))
 close(pool)
