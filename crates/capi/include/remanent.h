@@ -630,7 +630,7 @@ typedef struct remanent_commit_options {
      */
     uint64_t size_bytes;
     /**
-     * Threads that copy, at most the CPUs; 0 for 8.
+     * Threads that copy, at most the CPUs; 0 for as many as there are, at most 8.
      */
     uint32_t threads;
     /**
