@@ -26,8 +26,9 @@ from_numpy <- function(value, attributes, by_rows) {
   if (!is.null(attributes$ml_dtype)) {
     raise("unknown-type", 60L, paste0("there are items of the type ", attributes$ml_dtype, ", which R cannot read"))
   }
-  if (!is.null(attributes$mask)) {
-    value <- without_masked(value, attributes$mask)
+  # Not by $, which would take "masked" for it.
+  if (!is.null(attributes[["mask"]])) {
+    value <- without_masked(value, attributes[["mask"]])
   }
   shape <- attributes$shape
   if (length(shape) < 2L || !is.null(dim(value))) {
