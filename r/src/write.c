@@ -450,8 +450,11 @@ static void write_blob(struct writer *w, const struct step *at, SEXP x) {
 static void write_stream(struct writer *w, const struct step *at, SEXP x, SEXP places) {
     SEXP stream = PROTECT(call_own("serialise", Rf_list2(x, places)));
     SETCDR(w->keep, Rf_cons(stream, CDR(w->keep)));
-    uint64_t bytes = (uint64_t)XLENGTH(stream);
-    check_at(remanent_batch_foreign(w->batch, "r.serialize-3", RAW(stream), bytes, NULL, NULL, 0), at);
+    uint64_t bytes = (uint64_t)XLENGTH(stream), sum_bytes = sizeof(uint32_t);
+    uint32_t *sum = keep_bytes(w, sizeof *sum);
+    *sum = remanent_crc32c(0, RAW(stream), bytes);
+    const void *beside = sum;
+    check_at(remanent_batch_foreign(w->batch, "r.serialize-3", RAW(stream), bytes, &beside, &sum_bytes, 1), at);
     UNPROTECT(1);
 }
 
