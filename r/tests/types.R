@@ -41,6 +41,11 @@ values <- list(
   deep = Reduce(function(inner, i) list(inner), 1:80, 1),
   deep_attributes = Reduce(function(inner, i) structure(1, inner = inner), 1:1000, 1),
   # Names, levels and names of columns that are no text.
+  attribute_unknown = local({
+    x <- 1:3
+    attr(x, unknown) <- "of a name that is no text"
+    list(x)
+  }),
   names_of_bytes = setNames(list(1, 2), c("a", bytes)), numbers_of_bytes = setNames(1:2, c(bytes, unknown)),
   names_unknown = setNames(list(1, 2), c("a", unknown)), names_latin1 = setNames(list(1, 2), c("a", latin1)),
   levels_of_bytes = structure(c(1L, NA, 2L), levels = c(bytes, "a"), class = "factor"),
