@@ -38,6 +38,7 @@ with remanent.open(sys.argv[1], "r") as pool:
     assert pool["span"][0] == np.timedelta64(90, "s") and np.isnat(pool["span"][1])
     assert items(pool["level"]) == ["hi", "lo", None]
     assert not hasattr(pool["level"], "categories") or pool["level"].ordered
+    assert items(pool["odd"]) == [0, 5]
     assert pool["nothing"] is None
     assert [item if item is None else list(item)[0] for item in pool["unnamed"]] == [1.0, "two", None]
     if "large" in pool:
