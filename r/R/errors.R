@@ -15,6 +15,9 @@ raise <- function(code, number, message, path = NULL, element = NULL) {
   ))
 }
 
+# What the user has handed over is not what a function takes.
+bad_argument <- function(...) raise("bad-argument", 67L, paste0(...))
+
 # The outermost call of a function of this package.
 users_call <- function() {
   own <- environment(raise)

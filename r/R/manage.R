@@ -1,7 +1,7 @@
 # What there is in a pool, and its space.
 
 pmem_ls <- function(file, prefix = "") {
-  columns <- with_pool(file, FALSE, function(pool) .Call(C_rem_list, pool, prefix))
+  columns <- with_pool(file, FALSE, function(pool) .Call(C_rem_list, pool, check_one(prefix)))
   structure(columns, class = "data.frame", row.names = .set_row_names(length(columns$name)))
 }
 
@@ -11,6 +11,7 @@ pmem_rm <- function(file, names) {
 }
 
 pmem_rename <- function(file, old, new, replace = FALSE) {
+  check_flag(replace, "replace")
   with_pool(file, TRUE, function(pool) .Call(C_rem_rename, pool, check_one(old), check_one(new), replace))
   invisible(new)
 }

@@ -23,12 +23,38 @@ range_of <- function(steps) {
 }
 
 from_numpy <- function(value, attributes, by_rows) {
+  if (!is.null(attributes$ml_dtype)) {
+    raise("unknown-type", 60L, paste0("there are items of the type ", attributes$ml_dtype, ", which R cannot read"))
+  }
+  # Not by $, which would take "masked" for it.
+  if (!is.null(attributes[["mask"]])) {
+    value <- without_masked(value, attributes[["mask"]])
+  }
   shape <- attributes$shape
   if (length(shape) < 2L || !is.null(dim(value))) {
     return(value)
   }
   shape <- as.integer(unlist(shape))
   if (by_rows) aperm(array(value, rev(shape))) else array(value, shape)
+}
+
+# A structured array has a mask for each field.
+without_masked <- function(value, mask) {
+  if (!is.data.frame(value) || !is.data.frame(mask) || !identical(names(value), names(mask))) {
+    raise("unknown-type", 60L, "there is a mask in a form that this version cannot read")
+  }
+  for (i in seq_along(value)) {
+    if (is.data.frame(value[[i]])) {
+      value[[i]] <- without_masked(value[[i]], mask[[i]])
+    } else if (any(mask[[i]])) {
+      # R's bytes cannot be missing.
+      if (is.raw(value[[i]])) {
+        mode(value[[i]]) <- "integer"
+      }
+      is.na(value[[i]]) <- mask[[i]]
+    }
+  }
+  value
 }
 
 from_pandas <- function(value, attributes) {

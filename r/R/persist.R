@@ -3,8 +3,15 @@
 pmem_persist <- function(..., list = character(), file, envir = parent.frame(), threads = 0L, checksum = FALSE,
                          progress = if (interactive()) 0.5 else Inf) {
   if (!is.numeric(progress) || length(progress) != 1L || is.na(progress)) {
-    stop("'progress' is a number of seconds", call. = FALSE)
+    bad_argument("'progress' is a number of seconds")
   }
+  if (!is.numeric(threads) || length(threads) != 1L || !threads %in% 0:4096) {
+    bad_argument("'threads' is a number of threads, or 0")
+  }
+  if (!is.environment(envir)) {
+    bad_argument("'envir' is an environment")
+  }
+  check_flag(checksum, "checksum")
   given <- as.list(substitute(list(...)))[-1L]
   labels <- names(given)
   if (is.null(labels)) {
@@ -12,17 +19,21 @@ pmem_persist <- function(..., list = character(), file, envir = parent.frame(), 
   }
   is_symbol <- vapply(given, function(x) is.symbol(x) || is.character(x), NA)
   if (any(!is_symbol & labels == "")) {
-    stop("... are names of objects, or name = value", call. = FALSE)
+    bad_argument("... are names of objects, or name = value")
   }
   named <- labels != ""
   symbols <- c(vapply(unname(given[!named]), as.character, ""), check_names(list))
+  is_there <- vapply(symbols, exists, NA, envir = envir, inherits = TRUE)
+  if (!all(is_there)) {
+    bad_argument("there is no object '", symbols[!is_there][1], "'")
+  }
   values <- lapply(symbols, get, envir = envir, inherits = TRUE)
   if (any(named)) {
     values <- c(values, eval(as.call(c(quote(base::list), given[named])), envir))
   }
-  names <- c(symbols, labels[named])
+  names <- check_names(c(symbols, labels[named]))
   if (anyDuplicated(names)) {
-    stop("two objects have the name '", names[anyDuplicated(names)], "'", call. = FALSE)
+    bad_argument("two objects have the name '", names[anyDuplicated(names)], "'")
   }
   with_pool(file, TRUE, function(pool) persist_all(pool, names, unname(values), threads, checksum, progress))
   invisible(names)
@@ -34,15 +45,47 @@ persist_all <- function(pool, names, values, threads = 0L, checksum = FALSE, pro
   }
 }
 
-# Called by the C code: what has no node, in R's own form. A pointer within would be nothing after a restart.
-serialise <- function(x, element) {
+# Called by the C code: what has no node, in R's own form. Either one object and its name, or a list of parts of one and the
+# place of each.
+serialise <- function(x, places) {
+  tryCatch(stream_of(x), error = function(together) {
+    # One by one they tell which of them it is.
+    parts <- if (length(places) > 1L) x else list(x)
+    for (i in seq_along(parts)) {
+      tryCatch(stream_of(parts[[i]]), error = function(alone) refuse_part(places[i], alone))
+    }
+    refuse_part(places[1], together)
+  })
+}
+
+# A pointer within would be nothing after a restart, and is refused. But data.table keeps one to the table itself in each
+# table, and makes it anew.
+stream_of <- function(x) {
+  selfref <- NULL
   serialize(x, NULL, xdr = FALSE, version = 3L, refhook = function(part) {
-    if (!is.environment(part) && .Call(C_rem_points_somewhere, part)) {
-      raise("unknown-type", 60L, paste0("'", element, "' holds an external pointer or weak reference within a function, ",
-            "an environment or an S4 object; it leads nowhere in another session"), element = element)
+    if (!is.environment(part) && !identical(part, selfref)) {
+      if (.Call(C_rem_points_somewhere, part)) {
+        stop(structure(class = c("remanent_pointer", "error", "condition"), list(message = "a pointer", call = NULL)))
+      }
+      selfref <<- .Call(C_rem_selfref, part)
     }
     NULL
   })
 }
 
-unserialise <- function(stream) unserialize(stream)
+refuse_part <- function(place, error) {
+  why <- if (inherits(error, "remanent_pointer")) {
+    paste("holds an external pointer or weak reference within a function, an environment or an S4 object;",
+          "it leads nowhere in another session")
+  } else {
+    paste("cannot be serialised by R:", conditionMessage(error))
+  }
+  raise("unknown-type", 60L, paste0("'", place, "' ", why), element = place)
+}
+
+unserialise <- function(stream, place) {
+  tryCatch(unserialize(stream), error = function(e) {
+    raise("corrupt", 30L, paste0("'", place, "' is damaged, R cannot unserialise it (", conditionMessage(e),
+          "); restore the file from a copy"), element = place)
+  })
+}

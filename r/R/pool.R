@@ -6,7 +6,10 @@ pmem_create <- function(file, size) {
 }
 
 pmem_open <- function(file, mode = c("r+", "r"), prefault = FALSE) {
-  writes <- match.arg(mode) == "r+"
+  writes <- one_of(mode, "mode", c("r+", "r")) == "r+"
+  if (!identical(prefault, "wait")) {
+    check_flag(prefault, "prefault")
+  }
   pool <- open_at(path_of(file), writes)
   if (!identical(prefault, FALSE)) {
     pmem_prefault(pool, wait = identical(prefault, "wait"))
@@ -15,13 +18,18 @@ pmem_open <- function(file, mode = c("r+", "r"), prefault = FALSE) {
 }
 
 pmem_prefault <- function(pool, wait = FALSE) {
-  .Call(C_rem_prefault, pool, wait)
+  .Call(C_rem_prefault, pool, check_flag(wait, "wait"))
   invisible(pool)
 }
 
 pmem_close <- function(pool) {
   .Call(C_rem_close, pool)
   invisible(NULL)
+}
+
+pmem_refresh <- function(pool) {
+  .Call(C_rem_refresh, pool)
+  invisible(pool)
 }
 
 open_at <- function(path, writes) {
@@ -44,8 +52,8 @@ with_pool <- function(file, writes, action) {
 }
 
 path_of <- function(file) {
-  if (!is.character(file) || length(file) != 1L || is.na(file)) {
-    stop("'file' is a path, or a pool from pmem_open()", call. = FALSE)
+  if (!is.character(file) || length(file) != 1L || is.na(file) || !nzchar(file)) {
+    bad_argument("'file' is a path, or a pool from pmem_open()")
   }
   # The same pool has one path, whether it is there already or not.
   file <- path.expand(file)
@@ -59,45 +67,73 @@ bytes_of <- function(size) {
   if (is.character(size) && length(size) == 1L) {
     parts <- regmatches(size, regexec("^\\s*([0-9.]+)\\s*([A-Za-z]*)\\s*$", size))[[1]]
     unit <- if (length(parts) == 3L) toupper(parts[3]) else "?"
-    size <- if (unit == "") as.numeric(parts[2]) else suppressWarnings(as.numeric(parts[2])) * units_of_size[unit]
+    size <- suppressWarnings(as.numeric(parts[2])) * if (unit == "") 1 else units_of_size[unit]
   }
-  if (!is.numeric(size) || length(size) != 1L || is.na(size) || size < 0) {
-    stop("'size' is a number of bytes, or a text such as \"512MB\" or \"1GiB\"", call. = FALSE)
+  # A larger number of bytes is not a whole one any more.
+  if (!is.numeric(size) || length(size) != 1L || is.na(size) || size < 0 || size > 2^53) {
+    bad_argument("'size' is a number of bytes, or a text such as \"512MB\" or \"1GiB\"")
   }
   ceiling(unname(size) / 4096) * 4096
 }
 
 check_names <- function(names) {
   if (!is.character(names) || anyNA(names)) {
-    stop("names are texts", call. = FALSE)
+    bad_argument("names are texts")
   }
+  .Call(C_rem_check_names, names)
   names
 }
 
-#' @noRd
 names.remanent_pool <- function(x) .Call(C_rem_names, x)
 
 length.remanent_pool <- function(x) as.integer(.Call(C_rem_info, x)$objects)
 
 `[[.remanent_pool` <- function(x, i, ...) pmem_read(x, i)
 
+# As in a list, NULL removes an object; pmem_persist() keeps it as one.
 `[[<-.remanent_pool` <- function(x, i, ..., value) {
-  persist_all(x, check_one(i), list(value))
+  name <- check_one(i)
+  if (is.null(value)) {
+    tryCatch(.Call(C_rem_remove, x, name), remanent_NoSuchName = function(e) NULL)
+  } else {
+    persist_all(x, name, list(value))
+  }
   x
 }
 
 `$.remanent_pool` <- function(x, name) pmem_read(x, name)
 
-`$<-.remanent_pool` <- function(x, name, value) {
-  persist_all(x, name, list(value))
-  x
+`$<-.remanent_pool` <- `[[<-.remanent_pool`
+
+# What is offered after pool$ and the tabulator key.
+.DollarNames.remanent_pool <- function(x, pattern = "") {
+  if (.Call(C_rem_is_open, x)) grep(pattern, names(x), value = TRUE) else character()
 }
 
 check_one <- function(name) {
   if (length(check_names(name)) != 1L) {
-    stop("a pool's object has one name", call. = FALSE)
+    bad_argument("a pool's object has one name")
   }
   name
+}
+
+check_flag <- function(flag, name) {
+  if (!is.logical(flag) || length(flag) != 1L || is.na(flag)) {
+    bad_argument("'", name, "' is TRUE or FALSE")
+  }
+  flag
+}
+
+# One of some words, of which the default is all: the first.
+one_of <- function(given, name, words) {
+  if (identical(given, words)) {
+    return(words[1])
+  }
+  at <- if (is.character(given) && length(given) == 1L) pmatch(given, words) else NA
+  if (is.na(at)) {
+    bad_argument("'", name, "' is one of ", paste0("\"", words, "\"", collapse = ", "))
+  }
+  words[at]
 }
 
 as.list.remanent_pool <- function(x, ...) {

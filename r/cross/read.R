@@ -4,7 +4,8 @@ library(remanent)
 file <- commandArgs(TRUE)[1]
 names <- pmem_ls(file)$name
 v <- new.env()
-pmem_restore(file, setdiff(names, "large_int"), envir = v, int64 = "numeric")
+refused <- c(large_int = "large_int[[1]]", nul_in_bytes = "nul_in_bytes", nul_in_text = "nul_in_text")
+pmem_restore(file, setdiff(names, names(refused)), envir = v, int64 = "numeric")
 same <- function(got, expected) {
   if (!isTRUE(all.equal(got, expected))) {
     stop(deparse(substitute(got)), " is ", paste(deparse(got), collapse = ""), ": ", all.equal(got, expected))
@@ -43,9 +44,13 @@ same(v$tuple, list(1L, 2^40, 1+2i))
 same(v$keys, list(`1` = "one", `2.5` = "two"))
 same(v$masked, matrix(c(1L, NA, 3L, 4L, 5L, 6L), 2, byrow = TRUE))
 same(v$masked_bytes, c(1L, NA))
+same(v$masked_records, data.frame(a = c(NA, 4L), b = c(2.5, NA), c = c(3L, NA)))
+same(v$padded, c("ab", ""))
 same(v$range$range, c(2L, 5L, 8L))
-error <- tryCatch(pmem_read(file, "large_int"), remanent_UnknownType = function(e) e)
-stopifnot(identical(error$element, "large_int[[1]]"))
+for (name in names(refused)) {
+  error <- tryCatch(pmem_read(file, name), remanent_UnknownType = function(e) e)
+  stopifnot(identical(error$element, refused[[name]]))
+}
 error <- tryCatch(pmem_read(file, "mapping", int64 = "other"), error = function(e) "refused")
 stopifnot(identical(error, "refused"))
 if (requireNamespace("bit64", quietly = TRUE)) {

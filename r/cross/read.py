@@ -28,6 +28,23 @@ with remanent.open(sys.argv[1], "r") as pool:
     assert list(frame["id"]) == [1, 2] and list(frame["name"]) == ["a", "b"]
     assert pool["raw"].tolist() == [0, 1, 2, 3]
     assert pool["turn"].tolist() == [1 + 2j]
+    assert pool["day"].dtype == "M8[D]" and str(pool["day"][0]) == "2024-02-29" and np.isnat(pool["day"][1])
+    moment = pool["moment"]
+    if hasattr(moment, "tz_convert"):  # of pandas, where that is installed
+        assert str(moment.tz) == "Europe/Berlin"
+        moment = moment.tz_convert("UTC").tz_localize(None)
+    moment = np.asarray(moment).astype("M8[us]")
+    assert str(moment[0]) == "2024-02-29T11:00:00.500000" and np.isnat(moment[1])
+    assert pool["span"][0] == np.timedelta64(90, "s") and np.isnat(pool["span"][1])
+    assert items(pool["level"]) == ["hi", "lo", None]
+    assert not hasattr(pool["level"], "categories") or pool["level"].ordered
+    assert items(pool["odd"]) == [0, 5]
+    assert pool["nothing"] is None
+    assert [item if item is None else list(item)[0] for item in pool["unnamed"]] == [1.0, "two", None]
+    if "large" in pool:
+        assert items(pool["large"]) == [2**53 + 1, None]
+    if "table" in pool:
+        assert list(pool["table"]["id"]) == [1, 2] and items(pool["table"]["name"]) == ["a", None]
     # What only R can read is None, and hides nothing else.
     fit = pool["fit"]
     assert len(fit) > 5

@@ -16,4 +16,17 @@ frame <- data.frame(id = 1:2, name = c("a", "b"))
 raw <- as.raw(0:3)
 turn <- 1+2i
 pmem_persist(x, whole, flags, grid, matrix, text, repeated, kind, values, frame, raw, turn, file = file)
+day <- as.Date(c("2024-02-29", NA))
+moment <- as.POSIXct(c("2024-02-29 12:00:00.5", NA), tz = "Europe/Berlin")
+span <- as.difftime(c(1.5, NA), units = "mins")
+level <- factor(c("hi", "lo", NA), c("lo", "hi"), ordered = TRUE)
+# No dictionary can say this one: its places lead to no level.
+odd <- structure(c(0L, 5L), levels = "a", class = "factor")
+nothing <- NULL
+unnamed <- list(1, "two", NULL)
+pmem_persist(day, moment, span, level, odd, nothing, unnamed, file = file)
+if (requireNamespace("bit64", quietly = TRUE)) pmem_persist(large = bit64::as.integer64(c("9007199254740993", NA)), file = file)
+if (requireNamespace("data.table", quietly = TRUE)) {
+  pmem_persist(table = data.table::data.table(id = 1:2, name = c("a", NA), key = "id"), file = file)
+}
 pmem_persist(fit = lm(mpg ~ wt, mtcars), file = file)

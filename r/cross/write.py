@@ -45,6 +45,12 @@ values = {
     "tuple": (1, 2**40, 1 + 2j),
     "keys": {1: "one", 2.5: "two"},
     "masked": np.ma.MaskedArray(np.array([[1, 2, 3], [4, 5, 6]], "i4"), [[False, True, False], [False, False, False]]),
+    "masked_records": np.ma.MaskedArray(
+        np.array([(1, 2.5, 3), (4, 5.5, 6)], [("a", "i4"), ("b", "f8"), ("c", "u1")]), [(True, False, False), (False, True, True)]
+    ),
+    "nul_in_bytes": np.array([b"a\0b", b"c"], "S4"),
+    "nul_in_text": np.array(["a\0b", "c"], "U4"),
+    "padded": np.array([b"ab", b""], "S4"),
     "masked_bytes": np.ma.MaskedArray(np.array([1, 2], "u1"), [False, True]),
     "range": {"range": range(2, 9, 3)},
     "large_int": [2**80],

@@ -111,7 +111,7 @@ static double unit_s(uint32_t unit) {
     return unit < sizeof seconds / sizeof *seconds ? seconds[unit] : 0;
 }
 
-static void set_class(SEXP x, const char *first, const char *second) {
+void set_class(SEXP x, const char *first, const char *second) {
     SEXP class = PROTECT(Rf_allocVector(STRSXP, second ? 2 : 1));
     SET_STRING_ELT(class, 0, Rf_mkChar(first));
     if (second)
@@ -162,7 +162,11 @@ static SEXP durations(const struct step *at, const remanent_dtype *dtype, const 
     double unit = unit_s(dtype->variant);
     if (unit == 0)
         refuse(REMANENT_UNKNOWN_TYPE, at, "has durations in months, years or no unit, which difftime does not know");
-    const char *name = unit == 604800 ? "weeks" : unit == 86400 ? "days" : unit == 3600 ? "hours" : unit == 60 ? "mins" : "secs";
+    const char *name = unit == 604800  ? "weeks"
+                       : unit == 86400 ? "days"
+                       : unit == 3600  ? "hours"
+                       : unit == 60    ? "mins"
+                                       : "secs";
     SEXP made = PROTECT(Rf_allocVector(REALSXP, count));
     for (R_xlen_t i = 0; i < count; i++) {
         int64_t steps = load_int(dtype, from + (size_t)i * stride);
@@ -175,11 +179,15 @@ static SEXP durations(const struct step *at, const remanent_dtype *dtype, const 
     return made;
 }
 
-static SEXP fixed_bytes(const remanent_dtype *dtype, const char *from, size_t stride, R_xlen_t count) {
+static SEXP fixed_bytes(const struct step *at, const remanent_dtype *dtype, const char *from, size_t stride,
+                        R_xlen_t count) {
     SEXP made = PROTECT(Rf_allocVector(STRSXP, count));
     for (R_xlen_t i = 0; i < count; i++) {
         const char *text = from + (size_t)i * stride;
         size_t bytes = strnlen(text, dtype->item_bytes);
+        for (size_t j = bytes; j < dtype->item_bytes; j++)
+            if (text[j])
+                refuse(REMANENT_UNKNOWN_TYPE, at, "has a string with a NUL in it, which R cannot hold");
         cetype_t encoding = is_utf8(text, bytes) ? CE_UTF8 : CE_BYTES;
         SET_STRING_ELT(made, i, Rf_mkCharLenCE(text, (int)bytes, encoding));
     }
@@ -206,12 +214,16 @@ static SEXP fixed_unicode(const struct step *at, const remanent_dtype *dtype, co
     size_t points = dtype->item_bytes / 4;
     char *text = R_alloc(points + 1, 4);
     for (R_xlen_t i = 0; i < count; i++) {
-        size_t bytes = 0;
+        size_t bytes = 0, zeros = 0;
         for (size_t j = 0; j < points; j++) {
             uint32_t c;
             load(dtype, from + (size_t)i * stride + j * 4, 4, &c);
-            if (c == 0)
-                break;
+            if (c == 0) {
+                zeros++;
+                continue;
+            }
+            if (zeros)
+                refuse(REMANENT_UNKNOWN_TYPE, at, "has a string with a NUL in it, which R cannot hold");
             if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
                 refuse(REMANENT_UNKNOWN_TYPE, at, "has a string with half a character, which is no text");
             bytes += put_utf8(c, text + bytes);
@@ -327,7 +339,7 @@ SEXP convert_items(const struct step *at, const remanent_dtype *dtype, const cha
         return made;
     }
     case REMANENT_CLASS_BYTES:
-        return fixed_bytes(dtype, from, stride, count);
+        return fixed_bytes(at, dtype, from, stride, count);
     case REMANENT_CLASS_UNICODE:
         return fixed_unicode(at, dtype, from, stride, count);
     case REMANENT_CLASS_DATETIME:

@@ -14,7 +14,6 @@ SEXP rem_rename(SEXP pool, SEXP old_name, SEXP new_name, SEXP replace);
 SEXP rem_grow(SEXP pool, SEXP size, SEXP part);
 SEXP rem_gc(SEXP pool);
 SEXP rem_refresh(SEXP pool);
-SEXP rem_contains(SEXP pool, SEXP name);
 SEXP rem_verify(SEXP pool);
 SEXP rem_prefault(SEXP pool, SEXP wait);
 SEXP rem_info(SEXP pool);
@@ -25,5 +24,7 @@ SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir);
 SEXP rem_read(SEXP pool, SEXP name, SEXP as, SEXP is_int64);
 SEXP rem_counters(SEXP reset);
 SEXP rem_points_somewhere(SEXP x);
+SEXP rem_selfref(SEXP x);
+SEXP rem_check_names(SEXP names);
 
 #endif

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "entries.h"
@@ -13,7 +14,11 @@
 struct entry {
     struct entry *next;
     remanent_store *store;
+    /* What it was opened by. What is at the path now may be another file, so the file is told by its numbers, which no
+     * other one gets while this one is open. */
     char *path;
+    dev_t device;
+    ino_t inode;
     int is_writer;
     /* A forked child opens its own. */
     pid_t process_id;
@@ -34,11 +39,22 @@ static void forget(remanent_store *store) {
 }
 
 static void remember(remanent_store *store, const char *path, int is_writer) {
+    struct stat file = {0};
     struct entry *made = malloc(sizeof *made);
     if (!made)
         return;
-    *made = (struct entry){entries, store, strdup(path), is_writer, getpid()};
+    /* A link is no pool, and a path that leads nowhere any more has the numbers of no file. */
+    (void)lstat(path, &file);
+    *made = (struct entry){entries, store, strdup(path), file.st_dev, file.st_ino, is_writer, getpid()};
     entries = made;
+}
+
+/* The path of an open pool in full, where there was memory for it. */
+static const char *path_of(const remanent_store *store) {
+    for (const struct entry *at = entries; at; at = at->next)
+        if (at->store == store)
+            return at->path;
+    return NULL;
 }
 
 static void settle(void) {
@@ -72,14 +88,19 @@ static SEXP wrap(remanent_store *store, int borrowed) {
 
 static int is_pool(SEXP pool) { return TYPEOF(pool) == EXTPTRSXP && R_ExternalPtrTag(pool) == tag(); }
 
-remanent_store *store_of(SEXP pool) {
+static const struct step POOL = {.name = "pool"};
+
+/* The store that a pool leads to; NULL when it is closed. */
+static remanent_store *pointer_of(SEXP pool) {
     if (!is_pool(pool))
-        Rf_error("this is no pool");
-    remanent_store *store = R_ExternalPtrAddr(pool);
-    if (!store) {
-        const struct step at = {.name = "pool"};
-        refuse(REMANENT_CLOSED, &at, "is closed, or comes from another session; open it again");
-    }
+        refuse(REMANENT_BAD_ARGUMENT, &POOL, "is no open pool, as pmem_open() gives one");
+    return R_ExternalPtrAddr(pool);
+}
+
+remanent_store *store_of(SEXP pool) {
+    remanent_store *store = pointer_of(pool);
+    if (!store)
+        refuse(REMANENT_CLOSED, &POOL, "is closed, or comes from another session; open it again");
     return store;
 }
 
@@ -107,24 +128,42 @@ SEXP rem_open(SEXP path, SEXP writes) {
     return pool;
 }
 
-/* A pool that is open in this session, by its path; NULL when there is none that fits. */
-SEXP rem_find(SEXP path, SEXP writes) {
-    const char *file = Rf_translateChar(STRING_ELT(path, 0));
+/* The pool that this process has open of the file at a path: its writer, or else a reader if that will do. */
+static struct entry *entry_at(const char *path, int writes) {
+    struct entry *found = NULL;
+    struct stat file;
+    if (lstat(path, &file) != 0)
+        return NULL;
     for (struct entry *at = entries; at; at = at->next) {
-        int is_here = at->path && strcmp(at->path, file) == 0 && at->process_id == getpid();
-        if (is_here && (at->is_writer || !Rf_asLogical(writes))) {
-            SEXP pool = PROTECT(wrap(NULL, 1));
-            remanent_store_retain(at->store);
-            R_SetExternalPtrAddr(pool, at->store);
-            UNPROTECT(1);
-            return pool;
-        }
+        int is_here = at->inode == file.st_ino && at->device == file.st_dev && at->process_id == getpid();
+        if (is_here && at->is_writer)
+            return at;
+        if (is_here && !writes && !found)
+            found = at;
     }
-    return R_NilValue;
+    return found;
+}
+
+/* A pool that is open in this session, by its path; NULL when there is none that fits. What is read by a path is as new as
+ * it would be from a pool that is opened now, so a reader moves on. */
+SEXP rem_find(SEXP path, SEXP writes) {
+    /* Made first: R may run finalizers then, and these may close what was found. */
+    SEXP pool = PROTECT(wrap(NULL, 1));
+    const struct entry *found = entry_at(Rf_translateChar(STRING_ELT(path, 0)), Rf_asLogical(writes));
+    if (!found) {
+        UNPROTECT(1);
+        return R_NilValue;
+    }
+    remanent_store_retain(found->store);
+    R_SetExternalPtrAddr(pool, found->store);
+    if (!found->is_writer)
+        check(remanent_store_refresh(found->store, NULL));
+    UNPROTECT(1);
+    return pool;
 }
 
 SEXP rem_close(SEXP pool) {
-    remanent_store *store = is_pool(pool) ? R_ExternalPtrAddr(pool) : NULL;
+    remanent_store *store = pointer_of(pool);
     if (!store)
         return R_NilValue;
     int is_own = R_ExternalPtrProtected(pool) == R_NilValue;
@@ -142,15 +181,20 @@ SEXP rem_close(SEXP pool) {
 SEXP rem_is_open(SEXP pool) { return Rf_ScalarLogical(is_pool(pool) && R_ExternalPtrAddr(pool) != NULL); }
 
 SEXP rem_remove(SEXP pool, SEXP names) {
+    /* Whatever R may leave by a jump comes before there is a batch. */
+    const char **texts = (const char **)R_alloc((size_t)XLENGTH(names) + 1, sizeof *texts);
+    for (R_xlen_t i = 0; i < XLENGTH(names); i++)
+        texts[i] = Rf_translateCharUTF8(STRING_ELT(names, i));
     remanent_batch *batch;
     check(remanent_batch_new(store_of(pool), &batch));
     int code = REMANENT_OK;
     for (R_xlen_t i = 0; i < XLENGTH(names) && code == REMANENT_OK; i++)
-        code = remanent_batch_remove(batch, Rf_translateCharUTF8(STRING_ELT(names, i)));
+        code = remanent_batch_remove(batch, texts[i]);
     if (code == REMANENT_OK)
         code = remanent_batch_commit(batch, NULL, NULL);
+    const struct failure failure = failure_of(code);
     remanent_batch_release(batch);
-    check(code);
+    check_failure(&failure, XLENGTH(names) == 1 ? texts[0] : NULL);
     return R_NilValue;
 }
 
@@ -167,21 +211,18 @@ SEXP rem_grow(SEXP pool, SEXP size, SEXP part) {
     return R_NilValue;
 }
 
+/* A vector that nobody has any more keeps what was replaced until R collects it. */
 SEXP rem_gc(SEXP pool) {
     uint64_t freed = 0;
+    R_gc();
     check(remanent_store_gc(store_of(pool), &freed));
     return Rf_ScalarReal((double)freed);
 }
 
 SEXP rem_refresh(SEXP pool) {
-    check(remanent_store_refresh(store_of(pool), NULL));
-    return R_NilValue;
-}
-
-SEXP rem_contains(SEXP pool, SEXP name) {
-    bool answer;
-    check(remanent_store_contains(store_of(pool), utf8(name), &answer));
-    return Rf_ScalarLogical(answer);
+    uint64_t generation = 0;
+    check(remanent_store_refresh(store_of(pool), &generation));
+    return Rf_ScalarReal((double)generation);
 }
 
 SEXP rem_verify(SEXP pool) {
@@ -210,7 +251,8 @@ SEXP rem_info(SEXP pool) {
                            "durability",  "granularity", "provenance", "filesystem", "reason", ""};
     SEXP made = PROTECT(Rf_mkNamed(VECSXP, names));
     int at = 0;
-    SET_VECTOR_ELT(made, at++, text(info.file));
+    const char *file = path_of(store_of(pool));
+    SET_VECTOR_ELT(made, at++, file ? Rf_mkString(file) : text(info.file));
     SET_VECTOR_ELT(made, at++, text(info.uuid));
     const uint64_t numbers[] = {info.objects,   info.generation, info.total_bytes, info.free_bytes,
                                 info.largest_free_bytes, info.retired_bytes, info.parts};

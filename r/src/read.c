@@ -35,12 +35,6 @@ static SEXP text_of(const struct step *at, const char *text, uint64_t bytes) {
     return Rf_mkCharLenCE(text, (int)bytes, CE_UTF8);
 }
 
-static void set_class(SEXP x, const char *class) {
-    SEXP value = PROTECT(Rf_mkString(class));
-    Rf_setAttrib(x, R_ClassSymbol, value);
-    UNPROTECT(1);
-}
-
 /* ---- arrays ---- */
 
 /* Whether the order in which the items lie is not R's. */
@@ -96,12 +90,15 @@ static void set_dim(const struct step *at, SEXP x, const remanent_node *node) {
     UNPROTECT(1);
 }
 
-/* Asked when the first such integers are there: to look for a package takes far longer than to restore. */
-static int wants_int64(const struct reader *r) {
-    if (r->is_int64 != NA_LOGICAL)
-        return r->is_int64;
-    return Rf_asLogical(call_own("has_bit64", R_NilValue)) == TRUE;
+/* Loads the package bit64, if it is there: without its methods R takes such integers for doubles. Asked when the first of them
+ * are there, for to look for a package takes far longer than to restore. */
+static int has_bit64(struct reader *r) {
+    if (r->has_bit64 == NA_LOGICAL)
+        r->has_bit64 = Rf_asLogical(call_own("has_bit64", R_NilValue)) == TRUE;
+    return r->has_bit64;
 }
+
+static int wants_int64(struct reader *r) { return r->is_int64 != NA_LOGICAL ? r->is_int64 : has_bit64(r); }
 
 /* Whether items of a type are, or may hold, integers of 64 bits. */
 static int may_be_int64(const remanent_dtype *dtype) {
@@ -109,7 +106,7 @@ static int may_be_int64(const remanent_dtype *dtype) {
     return (is_integer && dtype->item_bytes == 8) || dtype->type_class >= REMANENT_CLASS_STRUCT;
 }
 
-SEXP read_array(const struct reader *r, const struct step *at, const remanent_node *node, const struct hints *hints) {
+static SEXP read_array(struct reader *r, const struct step *at, const remanent_node *node, const struct hints *hints) {
     if (node->length > R_XLEN_T_MAX)
         refuse(REMANENT_UNKNOWN_TYPE, at, "has more items than a vector of R");
     R_xlen_t count = (R_xlen_t)node->length;
@@ -144,7 +141,7 @@ SEXP read_array(const struct reader *r, const struct step *at, const remanent_no
     }
     /* R's own integers of 64 bits bring their class with them. */
     if (type == REALSXP && node->dtype->type_class == REMANENT_CLASS_INT && !hints->is_r)
-        set_class(made, "integer64");
+        set_class(made, "integer64", NULL);
     set_dim(at, made, node);
     UNPROTECT(1);
     return made;
@@ -196,6 +193,8 @@ static SEXP read_nullable(struct reader *r, const struct step *at, const remanen
     const remanent_node *items = node_at(r, node->first_child);
     hints.in_nullable = !hints.na_in_place;
     SEXP made = PROTECT(read_node(r, at, node->first_child, hints));
+    if (Rf_inherits(made, "data.frame"))
+        refuse(REMANENT_UNKNOWN_TYPE, at, "has missing structures, which a data frame cannot hold");
     if (!hints.na_in_place) {
         uint64_t bytes;
         const uint8_t *bits = buffer_of(r, at, node, 0, &bytes);
@@ -210,28 +209,33 @@ static SEXP read_nullable(struct reader *r, const struct step *at, const remanen
 
 /* ---- dictionaries ---- */
 
+/* Whether a dictionary is a factor as it is. One that this package has written need not be looked at item by item. */
+static int is_whole(const struct hints *hints, const remanent_node *node, SEXP places, SEXP values) {
+    if (TYPEOF(places) != INTSXP || TYPEOF(values) != STRSXP || node->integer != 1 || ATTRIB(values) != R_NilValue)
+        return 0;
+    for (R_xlen_t i = 0; i < XLENGTH(values); i++)
+        if (STRING_ELT(values, i) == NA_STRING)
+            return 0;
+    return Rf_any_duplicated(values, FALSE) == 0 && (hints->is_factor || fits_levels(places, XLENGTH(values)));
+}
+
 static SEXP read_dictionary(struct reader *r, const struct step *at, const remanent_node *node, struct hints hints) {
     if (hints.is_character)
         return read_character_dictionary(r, at, node, &hints);
     const struct hints plain = {.is_r = hints.is_r};
     SEXP values = PROTECT(read_node(r, at, node->first_child + 1, plain));
     SEXP places = PROTECT(read_node(r, at, node->first_child, plain));
-    int is_whole = hints.is_r && TYPEOF(places) == INTSXP && TYPEOF(values) == STRSXP && node->integer == 1;
-    if (!is_whole) {
+    int is_ordered = (node->flags & REMANENT_FLAG_ORDERED) != 0;
+    if (!is_whole(&hints, node, places, values)) {
         SEXP first = PROTECT(Rf_ScalarInteger((int)node->integer));
-        SEXP is_ordered = PROTECT(Rf_ScalarLogical((node->flags & REMANENT_FLAG_ORDERED) != 0));
-        SEXP made = call_own("factor_of", Rf_list4(places, first, values, is_ordered));
+        SEXP ordered = PROTECT(Rf_ScalarLogical(is_ordered));
+        SEXP made = call_own("factor_of", Rf_list4(places, first, values, ordered));
         UNPROTECT(4);
         return made;
     }
     Rf_setAttrib(places, R_LevelsSymbol, values);
-    int is_ordered = (node->flags & REMANENT_FLAG_ORDERED) != 0;
-    SEXP class = PROTECT(Rf_allocVector(STRSXP, is_ordered ? 2 : 1));
-    SET_STRING_ELT(class, 0, Rf_mkChar(is_ordered ? "ordered" : "factor"));
-    if (is_ordered)
-        SET_STRING_ELT(class, 1, Rf_mkChar("factor"));
-    Rf_setAttrib(places, R_ClassSymbol, class);
-    UNPROTECT(3);
+    set_class(places, is_ordered ? "ordered" : "factor", is_ordered ? "factor" : NULL);
+    UNPROTECT(2);
     return places;
 }
 
@@ -296,14 +300,14 @@ static SEXP read_table(struct reader *r, const struct step *at, const remanent_n
     INTEGER(rows)[0] = NA_INTEGER;
     INTEGER(rows)[1] = -(int)node->length;
     Rf_setAttrib(made, R_RowNamesSymbol, rows);
-    set_class(made, "data.frame");
+    set_class(made, "data.frame", NULL);
     UNPROTECT(2);
     return made;
 }
 
 /* ---- leaves ---- */
 
-static SEXP read_int(const struct reader *r, const struct step *at, int64_t value) {
+static SEXP read_int(struct reader *r, const struct step *at, int64_t value) {
     if (value > INT_MIN && value <= INT_MAX)
         return Rf_ScalarInteger((int)value);
     if (value >= -9007199254740992 && value <= 9007199254740992)
@@ -313,16 +317,15 @@ static SEXP read_int(const struct reader *r, const struct step *at, int64_t valu
                "is an integer beyond 2^53, which a double cannot hold; ask for int64 = \"integer64\"");
     SEXP made = PROTECT(Rf_allocVector(REALSXP, 1));
     memcpy(REAL(made), &value, 8);
-    set_class(made, "integer64");
+    set_class(made, "integer64", NULL);
     UNPROTECT(1);
     return made;
 }
 
-static SEXP read_raw(struct reader *r, const struct step *at, const remanent_node *node) {
+static SEXP read_raw(struct reader *r, const remanent_node *node) {
     if (node->buffer_count)
         return vector_of(r->view, node->buffers[0], RAWSXP, (R_xlen_t)node->text_bytes, r->as,
                          (struct known){0, UNKNOWN_SORTEDNESS});
-    (void)at;
     SEXP made = Rf_allocVector(RAWSXP, (R_xlen_t)node->text_bytes);
     memcpy(RAW(made), node->text, (size_t)node->text_bytes);
     return made;
@@ -335,12 +338,20 @@ static SEXP read_foreign(struct reader *r, const struct step *at, const remanent
         snprintf(reason, room, "is in the form \"%s\", which only another language can read", node->text);
         refuse(REMANENT_UNKNOWN_TYPE, at, reason);
     }
-    uint64_t bytes;
+    uint64_t bytes, sum_bytes;
     const void *data = buffer_of(r, at, node, 0, &bytes);
+    /* R may take a damaged stream for a good one, and crash. */
+    if (node->buffer_count > 1) {
+        const void *beside = buffer_of(r, at, node, 1, &sum_bytes);
+        uint32_t sum = remanent_crc32c(0, data, bytes);
+        if (sum_bytes != sizeof sum || memcmp(beside, &sum, sizeof sum) != 0)
+            refuse(REMANENT_CORRUPT, at, "is damaged, its serialisation fails its check; restore the file from a copy");
+    }
     SEXP stream = PROTECT(Rf_allocVector(RAWSXP, (R_xlen_t)bytes));
     memcpy(RAW(stream), data, (size_t)bytes);
-    SEXP made = call_own("unserialise", Rf_list1(stream));
-    UNPROTECT(1);
+    SEXP place = PROTECT(place_of(at));
+    SEXP made = call_own("unserialise", Rf_list2(stream, place));
+    UNPROTECT(2);
     return made;
 }
 
@@ -354,6 +365,7 @@ static struct hints hints_of(struct reader *r, const struct step *at, const rema
         if (is_named(mark, "type") && mark->kind == REMANENT_NODE_TEXT) {
             hints.is_logical = mark->text_bytes == 7 && memcmp(mark->text, "logical", 7) == 0;
             hints.is_character = mark->text_bytes == 9 && memcmp(mark->text, "character", 9) == 0;
+            hints.is_factor = mark->text_bytes == 6 && memcmp(mark->text, "factor", 6) == 0;
         } else if (is_named(mark, "r:na")) {
             hints.na_in_place = 1;
         } else if (is_named(mark, "r:no_na")) {
@@ -403,6 +415,8 @@ static SEXP read_of_r(struct reader *r, const struct step *at, const remanent_no
         Rf_setAttrib(made, symbol, value);
         UNPROTECT(2);
     }
+    if (TYPEOF(made) == REALSXP && Rf_inherits(made, "integer64"))
+        has_bit64(r);
     if (Rf_inherits(made, "data.table")) {
         /* What data.table finds in a table that comes from a file, and then makes anew without a warning. */
         SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
@@ -462,7 +476,7 @@ static SEXP read_node(struct reader *r, const struct step *at, uint32_t number, 
             check_at(remanent_view_guard(r->view, node->buffers[0]), at);
         return Rf_ScalarString(text_of(at, node->text, node->text_bytes));
     case REMANENT_NODE_BYTES:
-        return read_raw(r, at, node);
+        return read_raw(r, node);
     case REMANENT_NODE_ARRAY:
         return read_array(r, at, node, &hints);
     case REMANENT_NODE_NULLABLE:
@@ -487,67 +501,4 @@ static SEXP read_node(struct reader *r, const struct step *at, uint32_t number, 
     }
 }
 
-struct restoring {
-    SEXP names, made;
-    remanent_view **views;
-    uint64_t count;
-    struct reader reader;
-};
-
-static SEXP read_all(void *data) {
-    struct restoring *all = data;
-    for (uint64_t i = 0; i < all->count; i++) {
-        struct step at = {.name = Rf_translateCharUTF8(STRING_ELT(all->names, (R_xlen_t)i))};
-        struct reader *r = &all->reader;
-        r->view = all->views[i];
-        SET_VECTOR_ELT(all->made, (R_xlen_t)i, read_node(r, &at, 0, (struct hints){0}));
-        if (r->serialised != R_NilValue)
-            R_ReleaseObject(r->serialised);
-        r->serialised = R_NilValue;
-    }
-    return all->made;
-}
-
-static void clean_up(void *data) {
-    struct restoring *all = data;
-    if (all->reader.serialised != R_NilValue)
-        R_ReleaseObject(all->reader.serialised);
-    for (uint64_t i = 0; i < all->count; i++)
-        remanent_view_release(all->views[i]);
-}
-
-/* The objects of these names, all of one commit, as a list; or as variables of an environment, if there is one. A vector
- * that a list holds as well would be copied when it is first written to, so the list lets go of each. */
-SEXP rem_restore(SEXP pool, SEXP names, SEXP as, SEXP is_int64, SEXP envir) {
-    remanent_store *store = store_of(pool);
-    struct restoring all = {.names = names, .count = (uint64_t)XLENGTH(names)};
-    all.reader = (struct reader){NULL, (enum restore_as)Rf_asInteger(as), Rf_asLogical(is_int64), R_NilValue};
-    all.made = PROTECT(Rf_allocVector(VECSXP, XLENGTH(names)));
-    Rf_setAttrib(all.made, R_NamesSymbol, names);
-    const char **wanted = (const char **)R_alloc(all.count + 1, sizeof *wanted);
-    all.views = (remanent_view **)R_alloc(all.count + 1, sizeof *all.views);
-    for (uint64_t i = 0; i < all.count; i++)
-        wanted[i] = Rf_translateCharUTF8(STRING_ELT(names, (R_xlen_t)i));
-    check(remanent_store_get_many(store, wanted, all.count, all.views));
-    struct restoring *pointer = &all;
-    SEXP made = R_ExecWithCleanup(read_all, pointer, clean_up, pointer);
-    if (TYPEOF(envir) == ENVSXP) {
-        for (R_xlen_t i = 0; i < XLENGTH(names); i++) {
-            SEXP value = PROTECT(VECTOR_ELT(made, i));
-            SET_VECTOR_ELT(made, i, R_NilValue);
-            Rf_defineVar(Rf_installTrChar(STRING_ELT(names, i)), value, envir);
-            UNPROTECT(1);
-        }
-    }
-    UNPROTECT(1);
-    return made;
-}
-
-/* One object. */
-SEXP rem_read(SEXP pool, SEXP name, SEXP as, SEXP is_int64) {
-    SEXP made = PROTECT(rem_restore(pool, name, as, is_int64, R_NilValue));
-    SEXP value = PROTECT(VECTOR_ELT(made, 0));
-    SET_VECTOR_ELT(made, 0, R_NilValue);
-    UNPROTECT(2);
-    return value;
-}
+SEXP read_object(struct reader *r, const struct step *at) { return read_node(r, at, 0, (struct hints){0}); }

@@ -1,7 +1,9 @@
 /* Character vectors: as a dictionary when they repeat, and as they are else. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "entries.h"
 #include "remanent_r.h"
 
 /* Fewer strings than this are never looked at for repetitions. */
@@ -63,6 +65,43 @@ static const char *bytes_of(SEXP item, size_t *bytes, uint8_t *mark) {
     if (is_native || !is_utf8(text, *bytes))
         *mark = 0;
     return text;
+}
+
+/* Whether a string comes back as it is from its text in UTF-8, so that it can be a key, a name or a level. */
+int is_text(SEXP item) {
+    size_t bytes;
+    uint8_t mark;
+    if (item == NA_STRING)
+        return 0;
+    const void *allocated = vmaxget();
+    bytes_of(item, &bytes, &mark);
+    vmaxset(allocated);
+    return mark == 1;
+}
+
+/* Refuses names that are no texts. */
+SEXP rem_check_names(SEXP names) {
+    for (R_xlen_t i = 0; i < XLENGTH(names); i++) {
+        struct step at = {.name = label_of(STRING_ELT(names, i))};
+        if (!is_text(STRING_ELT(names, i)))
+            refuse(REMANENT_BAD_NAME, &at, "is no name: it is no text in UTF-8, or that can be made into UTF-8");
+    }
+    return R_NilValue;
+}
+
+/* A string for a message: in UTF-8, what is no text as R would print it. */
+const char *label_of(SEXP item) {
+    if (Rf_getCharCE(item) != CE_BYTES || is_ascii(CHAR(item), (size_t)LENGTH(item)))
+        return Rf_translateCharUTF8(item);
+    char *made = R_alloc((size_t)LENGTH(item) * 4 + 1, 1), *to = made;
+    for (const unsigned char *at = (const unsigned char *)CHAR(item); *at; at++) {
+        if (*at < 0x80)
+            *to++ = (char)*at;
+        else
+            to += snprintf(to, 5, "\\x%02x", *at);
+    }
+    *to = 0;
+    return made;
 }
 
 /* Strings that were seen already: open addressing over R's own pointers, for equal strings are one object. */

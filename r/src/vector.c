@@ -15,12 +15,13 @@
 #include <R_ext/Altrep.h>
 #include <R_ext/Rallocators.h>
 
-/* What an external pointer in a vector leads to. */
+/* A mapping, and where its items begin. The vector whose items they are gives it back when R sweeps it away: a finalizer
+ * would be too early, for R runs those of everything that one collection finds in any order, and another one may still
+ * look at the vector, or keep it. */
 struct mapped {
     remanent_mapping *mapping;
     void *data;
     R_xlen_t length;
-    struct known known;
     /* A native vector has it, and gives it back. */
     int is_taken;
 };
@@ -44,7 +45,11 @@ size_t item_bytes(SEXPTYPE type) {
     }
 }
 
-static struct mapped *mapped_of(SEXP x) { return R_ExternalPtrAddr(R_altrep_data1(x)); }
+/* An ALTREP vector consists of a native one, which has the items, and of what is known of them. */
+static SEXP items_of(SEXP x) { return R_altrep_data1(x); }
+static int *known_of(SEXP x) { return INTEGER(R_altrep_data2(x)); }
+
+enum { NO_NA, SORTEDNESS, KNOWN };
 
 /* Mappings that live, and when R is to look for those that nobody has any more: R does not know what they cost, and a
  * process has only so many (vm.max_map_count, 65530 unless it was changed; a vector takes two or three). */
@@ -64,33 +69,25 @@ static void release(struct mapped *mapped) {
     free(mapped);
 }
 
-static void unmap(SEXP pointer) {
-    struct mapped *mapped = R_ExternalPtrAddr(pointer);
-    if (!mapped)
-        return;
-    R_ClearExternalPtr(pointer);
-    release(mapped);
-}
-
 /* ---- methods of all classes ---- */
 
-static R_xlen_t length_of(SEXP x) { return mapped_of(x)->length; }
+static R_xlen_t length_of(SEXP x) { return XLENGTH(items_of(x)); }
 
 static void *pointer_to(SEXP x, Rboolean writable) {
-    struct mapped *mapped = mapped_of(x);
     if (writable) {
         counters[WRITABLE_POINTERS]++;
         /* Whoever may write may break what was known. */
-        mapped->known = (struct known){0, UNKNOWN_SORTEDNESS};
+        known_of(x)[NO_NA] = 0;
+        known_of(x)[SORTEDNESS] = UNKNOWN_SORTEDNESS;
     } else {
         counters[POINTERS]++;
     }
-    return mapped->data;
+    return DATAPTR(items_of(x));
 }
 
 static const void *pointer_or_null(SEXP x) {
     counters[POINTERS]++;
-    return mapped_of(x)->data;
+    return DATAPTR_RO(items_of(x));
 }
 
 /* R makes the copy itself, by value. */
@@ -102,7 +99,7 @@ static SEXP duplicate(SEXP x, Rboolean deep) {
 
 static Rboolean inspect(SEXP x, int pre, int deep, int pvec, void (*inspect_subtree)(SEXP, int, int, int)) {
     (void)pre, (void)deep, (void)pvec, (void)inspect_subtree;
-    Rprintf(" remanent mapping (len=%.0f, data=%p)\n", (double)mapped_of(x)->length, mapped_of(x)->data);
+    Rprintf(" remanent mapping (len=%.0f, data=%p)\n", (double)length_of(x), DATAPTR_RO(items_of(x)));
     return TRUE;
 }
 
@@ -114,7 +111,7 @@ static SEXP serialized_state(SEXP x) {
 
 #define SUBSET(type, missing)                                                                                          \
     do {                                                                                                               \
-        const type *from = mapped->data;                                                                               \
+        const type *from = DATAPTR_RO(items_of(x));                                                                    \
         type *to = DATAPTR(made);                                                                                      \
         const type none = missing;                                                                                     \
         if (TYPEOF(places) == INTSXP) {                                                                                \
@@ -133,8 +130,7 @@ static SEXP extract_subset(SEXP x, SEXP places, SEXP call) {
     if (TYPEOF(places) != INTSXP && TYPEOF(places) != REALSXP)
         return NULL;
     counters[SUBSETS]++;
-    const struct mapped *mapped = mapped_of(x);
-    R_xlen_t count = XLENGTH(places), length = mapped->length;
+    R_xlen_t count = XLENGTH(places), length = length_of(x);
     SEXP made = PROTECT(Rf_allocVector(TYPEOF(x), count));
     switch (TYPEOF(x)) {
     case REALSXP:
@@ -158,12 +154,11 @@ static SEXP extract_subset(SEXP x, SEXP places, SEXP call) {
 
 #define ITEMS_OF(name, type)                                                                                           \
     /* Not counted: loops ask for millions. */                                                                         \
-    static type name##_item(SEXP x, R_xlen_t i) { return ((const type *)mapped_of(x)->data)[i]; }                                                                                                                 \
+    static type name##_item(SEXP x, R_xlen_t i) { return ((const type *)DATAPTR_RO(items_of(x)))[i]; }                 \
     static R_xlen_t name##_region(SEXP x, R_xlen_t start, R_xlen_t count, type *to) {                                  \
         counters[REGIONS]++;                                                                                           \
-        const struct mapped *mapped = mapped_of(x);                                                                    \
-        R_xlen_t there = mapped->length - start < count ? mapped->length - start : count;                              \
-        memcpy(to, (const type *)mapped->data + start, (size_t)there * sizeof(type));                                  \
+        R_xlen_t length = length_of(x), there = length - start < count ? length - start : count;                       \
+        memcpy(to, (const type *)DATAPTR_RO(items_of(x)) + start, (size_t)there * sizeof(type));                       \
         return there;                                                                                                  \
     }
 
@@ -175,11 +170,11 @@ ITEMS_OF(raw, Rbyte)
 /* The least and the greatest item. R's own loops are left to settle what is NaN, and vectors without items. */
 #define EXTREMES_OF(name, type, is_none, make)                                                                         \
     static SEXP name##_extreme(SEXP x, int wants_greatest) {                                                           \
-        const struct mapped *mapped = mapped_of(x);                                                                    \
-        const type *items = mapped->data;                                                                              \
+        const type *items = DATAPTR_RO(items_of(x));                                                                   \
+        R_xlen_t length = length_of(x);                                                                                \
         type least = items[0], greatest = items[0];                                                                    \
         int none = 0;                                                                                                  \
-        for (R_xlen_t i = 0; i < mapped->length; i++) {                                                                \
+        for (R_xlen_t i = 0; i < length; i++) {                                                                        \
             none |= is_none(items[i]);                                                                                 \
             least = items[i] < least ? items[i] : least;                                                               \
             greatest = items[i] > greatest ? items[i] : greatest;                                                      \
@@ -200,8 +195,8 @@ ITEMS_OF(raw, Rbyte)
 EXTREMES_OF(real, double, IS_NAN, Rf_ScalarReal)
 EXTREMES_OF(integer, int, IS_NA, Rf_ScalarInteger)
 
-static int no_na(SEXP x) { return mapped_of(x)->known.no_na; }
-static int is_sorted(SEXP x) { return mapped_of(x)->known.sortedness; }
+static int no_na(SEXP x) { return known_of(x)[NO_NA]; }
+static int is_sorted(SEXP x) { return known_of(x)[SORTEDNESS]; }
 
 static void add_methods(R_altrep_class_t class) {
     R_set_altrep_Length_method(class, length_of);
@@ -326,24 +321,27 @@ static SEXP copied(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t
     return made;
 }
 
+static SEXP with_known(SEXP items, struct known known) {
+    PROTECT(items);
+    SEXP beside = PROTECT(Rf_allocVector(INTSXP, KNOWN));
+    INTEGER(beside)[NO_NA] = known.no_na;
+    INTEGER(beside)[SORTEDNESS] = known.sortedness;
+    SEXP made = R_new_altrep(class_of(TYPEOF(items)), items, beside);
+    UNPROTECT(2);
+    return made;
+}
+
 SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length, enum restore_as as,
                struct known known) {
     if (as == AS_DRAM || (uint64_t)length * item_bytes(type) < SMALL_BYTES)
         return copied(view, buffer, type, length);
-    /* What can fail in R comes before the mapping is there. A native vector has no use for a finalizer, which costs as much
-     * as the vector. */
-    SEXP pointer = R_NilValue;
-    if (as == AS_ALTREP) {
-        pointer = R_MakeExternalPtr(NULL, R_NilValue, R_NilValue);
-        R_RegisterCFinalizer(pointer, unmap);
-    }
-    PROTECT(pointer);
     make_room_for_mapping();
+    /* What can fail in R comes before the mapping is there. */
+    uint64_t room = header_bytes();
     struct mapped *mapped = malloc(sizeof *mapped);
     if (!mapped)
         Rf_error("there is no memory for a vector's description");
-    *mapped = (struct mapped){.length = length, .known = known};
-    uint64_t room = as == AS_NATIVE ? header_bytes() : 0;
+    *mapped = (struct mapped){.length = length};
     int code = remanent_view_private(view, buffer, room, &mapped->mapping, &mapped->data);
     if (code != REMANENT_OK || !mapped->mapping) {
         free(mapped);
@@ -351,22 +349,15 @@ SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t len
          * has only so many. */
         if (code != REMANENT_OK && code != REMANENT_UNSUPPORTED && remanent_error_errno() != ENOMEM)
             check(code);
-        UNPROTECT(1);
+        counters[MATERIALISED]++;
         return copied(view, buffer, type, length);
     }
     counters[MAPPED]++;
     live++;
-    SEXP made;
-    if (as == AS_NATIVE) {
-        struct native native = {.mapped = mapped, .type = type};
-        void *data = &native;
-        made = R_ExecWithCleanup(native_vector, data, release_without_vector, data);
-    } else {
-        R_SetExternalPtrAddr(pointer, mapped);
-        made = R_new_altrep(class_of(type), pointer, R_NilValue);
-    }
-    UNPROTECT(1);
-    return made;
+    struct native native = {.mapped = mapped, .type = type};
+    void *data = &native;
+    SEXP items = R_ExecWithCleanup(native_vector, data, release_without_vector, data);
+    return as == AS_NATIVE ? items : with_known(items, known);
 }
 
 /* How often what happened to restored vectors since the session began, or since the last reset. */

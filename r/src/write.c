@@ -1,12 +1,13 @@
 /* R's values as nodes of a batch. */
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "entries.h"
 #include "remanent_r.h"
 
-/* Lists deeper than this go to R's own serialisation: each may take three nodes of the 128 that a tree is deep. */
+/* Lists, and values with attributes, that are deeper than this go to R's own serialisation: each may take three nodes of the
+ * 128 that a tree is deep. */
 #define MAX_LISTS 36
 
 static const remanent_dtype F8 = {.type_class = REMANENT_CLASS_FLOAT, .item_bytes = 8};
@@ -42,13 +43,20 @@ static int is_data(SEXP x) {
     case RAWSXP:
     case STRSXP:
     case VECSXP:
-        return 1;
+        break;
     default:
         return 0;
     }
+    /* The name of an attribute is a text there. */
+    for (SEXP a = ATTRIB(x); a != R_NilValue; a = CDR(a))
+        if (!is_text(PRINTNAME(TAG(a))))
+            return 0;
+    return 1;
 }
 
-static int is_foreign(SEXP x, int depth) { return !is_data(x) || (TYPEOF(x) == VECSXP && depth >= MAX_LISTS); }
+static int is_foreign(SEXP x, int depth) {
+    return !is_data(x) || (depth >= MAX_LISTS && (TYPEOF(x) == VECSXP || ATTRIB(x) != R_NilValue));
+}
 
 /* data.table keeps a pointer to the table itself, of no use in another session; it makes a new one. */
 static int is_left_out(SEXP tag) { return strcmp(CHAR(PRINTNAME(tag)), ".internal.selfref") == 0; }
@@ -60,6 +68,16 @@ static int points_somewhere(SEXP x) {
 }
 
 SEXP rem_points_somewhere(SEXP x) { return Rf_ScalarLogical(TYPEOF(x) != EXTPTRSXP || points_somewhere(x)); }
+
+/* data.table's pointer to the table itself: to nothing, with one to the table as what it protects. R serialises that too. */
+SEXP rem_selfref(SEXP x) {
+    if (TYPEOF(x) != EXTPTRSXP || R_ExternalPtrAddr(x) != (void *)R_NilValue)
+        return R_NilValue;
+    SEXP inner = R_ExternalPtrProtected(x);
+    int is_selfref = TYPEOF(inner) == EXTPTRSXP && R_ExternalPtrTag(inner) == R_NilValue &&
+                     R_ExternalPtrProtected(inner) == R_NilValue;
+    return is_selfref ? inner : R_NilValue;
+}
 
 /* Refuses what no file can hold, and counts what goes to R's own serialisation. */
 static int examine(const struct step *at, SEXP x, int depth) {
@@ -81,7 +99,7 @@ static int examine(const struct step *at, SEXP x, int depth) {
         SEXP names = PROTECT(Rf_getAttrib(x, R_NamesSymbol));
         for (R_xlen_t i = 0; i < XLENGTH(x); i++) {
             struct step inner = {.above = at, .index = i};
-            inner.name = TYPEOF(names) == STRSXP ? Rf_translateCharUTF8(STRING_ELT(names, i)) : NULL;
+            inner.name = TYPEOF(names) == STRSXP ? label_of(STRING_ELT(names, i)) : NULL;
             found += examine(&inner, VECTOR_ELT(x, i), depth + 1);
         }
         UNPROTECT(1);
@@ -92,7 +110,8 @@ static int examine(const struct step *at, SEXP x, int depth) {
 /* ---- attributes ---- */
 
 static int is_compact_row_names(SEXP x) {
-    return TYPEOF(x) == INTSXP && XLENGTH(x) == 2 && INTEGER(x)[0] == NA_INTEGER && INTEGER(x)[1] <= 0;
+    return TYPEOF(x) == INTSXP && XLENGTH(x) == 2 && INTEGER(x)[0] == NA_INTEGER && INTEGER(x)[1] <= 0 &&
+           INTEGER(x)[1] != NA_INTEGER;
 }
 
 static int is_implied(const struct implied *implied, SEXP a) {
@@ -280,16 +299,25 @@ static void write_characters(struct writer *w, const struct step *at, SEXP x, in
     end(w, at);
 }
 
+int fits_levels(SEXP places, R_xlen_t levels) {
+    const int *items = INTEGER_RO(places);
+    int is_outside = 0;
+    /* Without a branch inside, which the compiler makes into vector instructions. */
+    for (R_xlen_t i = 0; i < XLENGTH(places); i++)
+        is_outside |= ((unsigned)items[i] - 1 >= (unsigned)levels) & (items[i] != NA_INTEGER);
+    return !is_outside;
+}
+
+/* Whether a dictionary says all of it: places among levels that are texts and differ. Another one is kept as what it is made
+ * of. */
 static int is_factor(SEXP x) {
     SEXP levels = Rf_getAttrib(x, R_LevelsSymbol);
     if (TYPEOF(x) != INTSXP || !Rf_inherits(x, "factor") || TYPEOF(levels) != STRSXP || ATTRIB(levels) != R_NilValue)
         return 0;
-    for (R_xlen_t i = 0; i < XLENGTH(levels); i++) {
-        SEXP level = STRING_ELT(levels, i);
-        if (level == NA_STRING || !is_utf8(Rf_translateCharUTF8(level), strlen(Rf_translateCharUTF8(level))))
+    for (R_xlen_t i = 0; i < XLENGTH(levels); i++)
+        if (!is_text(STRING_ELT(levels, i)))
             return 0;
-    }
-    return 1;
+    return Rf_any_duplicated(levels, FALSE) == 0 && fits_levels(x, XLENGTH(levels));
 }
 
 static void write_factor(struct writer *w, const struct step *at, SEXP x, int depth) {
@@ -298,34 +326,27 @@ static void write_factor(struct writer *w, const struct step *at, SEXP x, int de
     int is_usual = is_ordered ? XLENGTH(class) == 2 && strcmp(CHAR(STRING_ELT(class, 0)), "ordered") == 0
                               : XLENGTH(class) == 1;
     const struct implied implied = {.levels = 1, .class = is_usual};
-    int attributed = has_attributes(x, &implied);
-    if (attributed)
-        begin_attributed(w, at);
+    begin_attributed(w, at);
     check_at(remanent_batch_begin_dictionary(w->batch, 1, is_ordered), at);
     uint64_t count = (uint64_t)XLENGTH(x);
     check_at(remanent_batch_array(w->batch, &I4, &count, 1, false, count ? DATAPTR_RO(x) : NULL, count * 4), at);
     write_flat_strings(w, at, STRING_PTR_RO(levels), XLENGTH(levels));
     end(w, at);
-    if (attributed) {
-        write_attributes(w, at, x, depth, &implied);
-        end(w, at);
-    }
+    /* So that whoever restores it need not look at the places. */
+    write_type(w, at, "factor");
+    write_attributes(w, at, x, depth, &implied);
+    end(w, at);
 }
 
 /* ---- lists ---- */
 
-/* Whether the names can be keys: all there, all different. */
+/* Whether the names can be keys: all there, all texts, all different. */
 static int are_keys(SEXP names) {
     if (TYPEOF(names) != STRSXP || ATTRIB(names) != R_NilValue || Rf_any_duplicated(names, FALSE) != 0)
         return 0;
-    for (R_xlen_t i = 0; i < XLENGTH(names); i++) {
-        SEXP name = STRING_ELT(names, i);
-        if (name == NA_STRING)
+    for (R_xlen_t i = 0; i < XLENGTH(names); i++)
+        if (!is_text(STRING_ELT(names, i)))
             return 0;
-        const char *text = Rf_translateCharUTF8(name);
-        if (!is_utf8(text, strlen(text)))
-            return 0;
-    }
     return 1;
 }
 
@@ -335,7 +356,7 @@ static int fits_rows(SEXP x, R_xlen_t rows) {
         return 0;
     if (Rf_inherits(x, "data.frame"))
         return 0;
-    if (TYPEOF(x) != VECSXP && TYPEOF(x) != STRSXP && !Rf_isFactor(x) && is_grid(x))
+    if (TYPEOF(x) != VECSXP && TYPEOF(x) != STRSXP && is_grid(x) && !is_factor(x))
         return INTEGER(Rf_getAttrib(x, R_DimSymbol))[0] == rows;
     return XLENGTH(x) == rows;
 }
@@ -350,13 +371,16 @@ static SEXP raw_row_names(SEXP x) {
 /* The rows of a data frame that a table can hold, or -1. */
 static R_xlen_t table_rows(SEXP x, int depth) {
     SEXP names = Rf_getAttrib(x, R_NamesSymbol), row_names = raw_row_names(x);
-    if (!Rf_inherits(x, "data.frame") || TYPEOF(names) != STRSXP || ATTRIB(names) != R_NilValue || depth + 2 >= MAX_LISTS)
+    if (!Rf_inherits(x, "data.frame") || TYPEOF(names) != STRSXP || ATTRIB(names) != R_NilValue)
         return -1;
-    R_xlen_t rows = is_compact_row_names(row_names) ? -(R_xlen_t)INTEGER(row_names)[1] : Rf_xlength(row_names);
-    if (TYPEOF(row_names) == INTSXP && XLENGTH(row_names) == 2 && INTEGER(row_names)[0] == NA_INTEGER)
-        rows = INTEGER(row_names)[1] < 0 ? -(R_xlen_t)INTEGER(row_names)[1] : INTEGER(row_names)[1];
-    for (R_xlen_t i = 0; i < XLENGTH(x); i++)
-        if (STRING_ELT(names, i) == NA_STRING || !fits_rows(VECTOR_ELT(x, i), rows))
+    if (depth + 2 >= MAX_LISTS)
+        return -1;
+    R_xlen_t rows = Rf_xlength(row_names);
+    /* R's compact form: nothing, and the number of rows, below zero when they have no names of their own. */
+    if (TYPEOF(row_names) == INTSXP && rows == 2 && INTEGER(row_names)[0] == NA_INTEGER)
+        rows = INTEGER(row_names)[1] == NA_INTEGER ? -1 : abs(INTEGER(row_names)[1]);
+    for (R_xlen_t i = 0; i < XLENGTH(x) && rows >= 0; i++)
+        if (!is_text(STRING_ELT(names, i)) || !fits_rows(VECTOR_ELT(x, i), rows))
             return -1;
     return rows;
 }
@@ -365,7 +389,7 @@ static void write_elements(struct writer *w, const struct step *at, SEXP x, int 
     SEXP names = PROTECT(Rf_getAttrib(x, R_NamesSymbol));
     for (R_xlen_t i = 0; i < XLENGTH(x); i++) {
         struct step inner = {.above = at, .index = i};
-        inner.name = TYPEOF(names) == STRSXP ? Rf_translateCharUTF8(STRING_ELT(names, i)) : NULL;
+        inner.name = TYPEOF(names) == STRSXP ? label_of(STRING_ELT(names, i)) : NULL;
         if (with_names)
             write_text(w, &inner, inner.name);
         write_value(w, &inner, VECTOR_ELT(x, i), depth + 1, is_table);
@@ -415,6 +439,7 @@ static void write_list(struct writer *w, const struct step *at, SEXP x, int dept
 /* Notes a part that R serialises. All of one object go into one stream, so that what they share stays shared. */
 static void write_blob(struct writer *w, const struct step *at, SEXP x) {
     SETCDR(w->blobs, Rf_cons(x, CDR(w->blobs)));
+    SET_TAG(CDR(w->blobs), place_of(at));
     begin_attributed(w, at);
     check_at(remanent_batch_nothing(w->batch), at);
     check_at(remanent_batch_attribute(w->batch, "r:serialised"), at);
@@ -422,22 +447,28 @@ static void write_blob(struct writer *w, const struct step *at, SEXP x) {
     end(w, at);
 }
 
-static void write_stream(struct writer *w, const struct step *at, SEXP x) {
-    SEXP name = PROTECT(Rf_ScalarString(Rf_mkCharCE(at->name, CE_UTF8)));
-    SEXP stream = PROTECT(call_own("serialise", Rf_list2(x, name)));
+static void write_stream(struct writer *w, const struct step *at, SEXP x, SEXP places) {
+    SEXP stream = PROTECT(call_own("serialise", Rf_list2(x, places)));
     SETCDR(w->keep, Rf_cons(stream, CDR(w->keep)));
-    uint64_t bytes = (uint64_t)XLENGTH(stream);
-    check_at(remanent_batch_foreign(w->batch, "r.serialize-3", RAW(stream), bytes, NULL, NULL, 0), at);
-    UNPROTECT(2);
+    uint64_t bytes = (uint64_t)XLENGTH(stream), sum_bytes = sizeof(uint32_t);
+    uint32_t *sum = keep_bytes(w, sizeof *sum);
+    *sum = remanent_crc32c(0, RAW(stream), bytes);
+    const void *beside = sum;
+    check_at(remanent_batch_foreign(w->batch, "r.serialize-3", RAW(stream), bytes, &beside, &sum_bytes, 1), at);
+    UNPROTECT(1);
 }
 
-static SEXP blobs_in_order(const struct writer *w) {
-    SEXP made = PROTECT(Rf_allocVector(VECSXP, w->blob_count));
+/* All parts of an object that R serialises, in one stream. */
+static void write_blobs(struct writer *w, const struct step *at) {
+    SEXP parts = PROTECT(Rf_allocVector(VECSXP, w->blob_count));
+    SEXP places = PROTECT(Rf_allocVector(STRSXP, w->blob_count));
     int i = w->blob_count;
-    for (SEXP cell = CDR(w->blobs); cell != R_NilValue; cell = CDR(cell))
-        SET_VECTOR_ELT(made, --i, CAR(cell));
-    UNPROTECT(1);
-    return made;
+    for (SEXP cell = CDR(w->blobs); cell != R_NilValue; cell = CDR(cell)) {
+        SET_VECTOR_ELT(parts, --i, CAR(cell));
+        SET_STRING_ELT(places, i, STRING_ELT(TAG(cell), 0));
+    }
+    write_stream(w, at, parts, places);
+    UNPROTECT(2);
 }
 
 /* ---- all of them ---- */
@@ -477,12 +508,14 @@ static void write_value(struct writer *w, const struct step *at, SEXP x, int dep
     }
 }
 
-static void write_object(struct writer *w, const char *name, SEXP x) {
+void write_object(struct writer *w, const char *name, SEXP x) {
     const struct step at = {.name = name};
     int blobs = examine(&at, x, 0);
     check_at(remanent_batch_put(w->batch, name), &at);
     if (is_foreign(x, 0)) {
-        write_stream(w, &at, x);
+        SEXP place = PROTECT(place_of(&at));
+        write_stream(w, &at, x, place);
+        UNPROTECT(1);
         return;
     }
     SETCDR(w->blobs, R_NilValue);
@@ -492,96 +525,7 @@ static void write_object(struct writer *w, const char *name, SEXP x) {
     write_value(w, &at, x, 0, 0);
     if (blobs) {
         check_at(remanent_batch_attribute(w->batch, "r:serialised"), &at);
-        SEXP all = PROTECT(blobs_in_order(w));
-        write_stream(w, &at, all);
-        UNPROTECT(1);
+        write_blobs(w, &at);
         end(w, &at);
     }
-}
-
-static void release_batch(SEXP pointer) {
-    remanent_batch_release(R_ExternalPtrAddr(pointer));
-    R_ClearExternalPtr(pointer);
-}
-
-/* What is asked while bytes are copied. */
-struct progress {
-    /* When a bar is shown first; never when it is infinite. */
-    double bar_from_s;
-    /* What it shows, in percent; -1 before it is there. */
-    int shown;
-    uint64_t done_bytes, total_bytes;
-    int was_interrupted;
-};
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-/* In the manner of utils::txtProgressBar(style = 3). */
-static void draw_bar(struct progress *p) {
-    static const char full[] = "==================================================";
-    enum { WIDTH = sizeof full - 1 };
-    int percent = p->total_bytes ? (int)((double)p->done_bytes / (double)p->total_bytes * 100) : 100;
-    if (percent == p->shown)
-        return;
-    p->shown = percent;
-    int filled = percent * WIDTH / 100;
-    Rprintf("\r  |%.*s%*s| %3d%%", filled, full, WIDTH - filled, "", percent);
-    R_FlushConsole();
-}
-
-static void talk_to_user(void *data) {
-    struct progress *p = data;
-    if (now_s() >= p->bar_from_s)
-        draw_bar(p);
-    R_CheckUserInterrupt();
-}
-
-/* R leaves by a jump when it is interrupted, which must not cross the library: so it jumps within this only. */
-static int32_t copied_so_far(void *user, uint64_t done_bytes, uint64_t total_bytes) {
-    struct progress *p = user;
-    p->done_bytes = done_bytes;
-    p->total_bytes = total_bytes;
-    if (R_ToplevelExec(talk_to_user, p))
-        return 0;
-    p->was_interrupted = 1;
-    return 1;
-}
-
-/* Persists values under names in one atomic step. TRUE, or FALSE if the user has interrupted it. */
-SEXP rem_persist(SEXP pool, SEXP names, SEXP values, SEXP threads, SEXP checksum, SEXP bar_after_s) {
-    remanent_store *store = store_of(pool);
-    SEXP holder = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
-    R_RegisterCFinalizer(holder, release_batch);
-    struct writer w = {.keep = PROTECT(Rf_cons(R_NilValue, R_NilValue)),
-                       .blobs = PROTECT(Rf_cons(R_NilValue, R_NilValue))};
-    /* While the batch lives, so does what it was lent. */
-    R_SetExternalPtrProtected(holder, w.keep);
-    check(remanent_batch_new(store, &w.batch));
-    R_SetExternalPtrAddr(holder, w.batch);
-    for (R_xlen_t i = 0; i < XLENGTH(names); i++)
-        write_object(&w, Rf_translateCharUTF8(STRING_ELT(names, i)), VECTOR_ELT(values, i));
-    struct progress progress = {.bar_from_s = now_s() + Rf_asReal(bar_after_s), .shown = -1};
-    remanent_commit_options how = {.size_bytes = sizeof how,
-                                   .threads = (uint32_t)Rf_asInteger(threads),
-                                   .checksum = Rf_asLogical(checksum) == TRUE,
-                                   .progress = copied_so_far,
-                                   .user = &progress};
-    int code = remanent_batch_commit(w.batch, &how, NULL);
-    release_batch(holder);
-    if (progress.shown >= 0) {
-        /* Other threads may have copied the last bytes. */
-        if (code == REMANENT_OK)
-            progress.done_bytes = progress.total_bytes;
-        draw_bar(&progress);
-        Rprintf("\n");
-    }
-    if (code == REMANENT_CANCELLED && progress.was_interrupted)
-        code = REMANENT_OK;
-    check(code);
-    UNPROTECT(3);
-    return Rf_ScalarLogical(!progress.was_interrupted);
 }

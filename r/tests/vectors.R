@@ -32,7 +32,6 @@ for (as in c("altrep", "native")) {
     identical(turns[c(1, NA)], original$turns[c(1, NA)]), identical(flags[c(NA, 2L)], original$flags[c(NA, 2L)]),
     identical(sum(whole), sum(original$whole)), identical(sum(flags), sum(original$flags)), !anyNA(x)
   )
-  stopifnot(pmem_counters()[["materialised"]] == 0)
 
   # Written in place, without a copy of the vector, and never into the pool. R has nothing else that refers to it.
   rm(x)
@@ -54,6 +53,51 @@ for (as in c("altrep", "native")) {
   stopifnot(length(stream) > 8 * length(x), identical(unserialize(stream), x))
 }
 
+# What each function makes of restored vectors, beside what it makes of R's own: no vector more, of those that are as large. Of
+# ALTREP vectors it is also known what was asked: quantile and median sort a copy, which is what R has duplicated.
+reads <- list(
+  sum = function(v) sum(v$x), mean = function(v) mean(v$x), var = function(v) var(v$x), range = function(v) range(v$x),
+  which = function(v) which(v$x > 0.999), identical = function(v) identical(v$x, original$x), order = function(v) order(v$x),
+  crossprod = function(v) crossprod(v$x, v$y), product = function(v) v$x %*% v$y, cumsum = function(v) cumsum(v$x),
+  unique = function(v) unique(v$whole), lm = function(v) lm(y ~ x, v[c("x", "y")]), sort = function(v) sort(v$x),
+  quantile = function(v) quantile(v$x), median = function(v) median(v$x), subset = function(v) v$x[v$flags],
+  serialize = function(v) serialize(v$x, NULL)
+)
+duplicates <- c(quantile = 1, median = 1)
+large_vectors <- function(read, v) {
+  log <- tempfile()
+  Rprofmem(log, threshold = 1e6)
+  on.exit(Rprofmem(NULL))
+  read(v)
+  Rprofmem(NULL)
+  sum(grepl("^[0-9]{7,} :", readLines(log)))
+}
+if (capabilities("profmem")) stopifnot(large_vectors(function(v) v$x + 1, original) == 1)
+for (as in c("altrep", "native")) {
+  found <- new.env()
+  pmem_restore(file, envir = found, as = as)
+  for (name in names(reads)) {
+    pmem_counters(reset = TRUE)
+    reads[[name]](as.list(found))
+    counted <- pmem_counters()
+    expected <- if (as == "altrep" && name %in% names(duplicates)) duplicates[[name]] else 0
+    if (!identical(unname(counted[c("duplicated", "materialised", "copied")]), c(expected, 0, 0))) {
+      stop(name, " as ", as, ": ", paste(names(counted), counted, collapse = ", "))
+    }
+    if (capabilities("profmem")) {
+      made <- c(large_vectors(reads[[name]], as.list(found)), large_vectors(reads[[name]], original))
+      if (made[1] != made[2]) stop(name, " as ", as, " makes ", made[1], " large vectors, and ", made[2], " of R's own")
+    }
+  }
+}
+rm(found)
+# What shares its pages with others cannot be a view, and is counted.
+pmem_persist(beside = list(runif(2e4)), file = file)
+pmem_counters(reset = TRUE)
+beside <- pmem_read(file, "beside")
+stopifnot(pmem_counters()[c("mapped", "copied", "materialised")] == c(0, 1, 1))
+pmem_rm(file, "beside")
+
 # A vector outlives its pool.
 v <- pmem_read(file, "y")
 pool <- pmem_open(file)
@@ -63,6 +107,22 @@ pmem_persist(filler = runif(3e5), file = pool)
 close(pool)
 gc()
 stopifnot(identical(v, original$y))
+
+# A finalizer of what has such a vector may still look at it, and may keep it.
+for (as in c("altrep", "native")) {
+  holder <- new.env()
+  holder$x <- pmem_read(file, "x", as = as)
+  reg.finalizer(holder, function(holder) {
+    total <<- sum(holder$x)
+    kept <<- holder$x
+  })
+  total <- kept <- NULL
+  rm(holder)
+  invisible(gc())
+  stopifnot(identical(total, sum(original$x)), identical(kept, original$x))
+  rm(kept)
+  invisible(gc())
+}
 
 # A child sees it too, and does not keep its parent's pool.
 if (.Platform$OS.type == "unix") {
@@ -110,6 +170,27 @@ for (as in c("native", "altrep")) {
   for (i in 1:250) pmem_restore(pool, names(several), envir = new.env(), as = as)
   stopifnot(pmem_counters()[["mapped"]] == 50000, pmem_counters()[["copied"]] == 0)
 }
+close(pool)
+unlink(file)
+
+# What is restored, changed and persisted again and again needs the room of two, for R collects what it has no more when the
+# pool is full.
+pmem_create(file, "16MiB")
+state <- numeric(5e5)
+pool <- pmem_open(file)
+pmem_persist(state, file = pool)
+for (i in 1:40) {
+  pmem_restore(pool, "state")
+  state <- state + 1
+  pmem_persist(state, file = pool)
+}
+stopifnot(state == 40, identical(pool$state, state))
+for (i in 1:2) {
+  old <- pmem_read(pool, "state")
+  pmem_persist(state, file = pool)
+}
+rm(old)
+stopifnot(pmem_gc(pool) > 0)
 close(pool)
 unlink(file)
 

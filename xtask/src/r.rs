@@ -57,6 +57,8 @@ pub(crate) fn test_with_python(workspace: &Workspace) -> Outcome {
         in_r("r/cross/read.R", "python.pool"),
         in_r("r/cross/write.R", "r.pool"),
         in_python("r/cross/read.py", "r.pool"),
+        in_python("r/cross/carry.py", "r.pool"),
+        in_r("r/cross/carried.R", "r.pool"),
         use_cases,
     ];
     match steps.into_iter().collect::<Result<Vec<_>, Outcome>>() {

@@ -631,7 +631,7 @@ typedef struct remanent_commit_options {
      */
     uint64_t size_bytes;
     /**
-     * Threads that copy, at most the CPUs; 0 for 8.
+     * Threads that copy, at most the CPUs; 0 for as many as there are, at most 8.
      */
     uint32_t threads;
     /**
@@ -1102,6 +1102,14 @@ int32_t remanent_view_private(const struct remanent_view *view,
  * Compares the object with its checksum; tells whether it has one.
  */
 int32_t remanent_view_verify(const struct remanent_view *view, bool *has_checksum);
+
+/**
+ * The CRC-32C of bytes, which the pool's own checksums are too: begun with the sum 0, or gone on with from the sum of the
+ * bytes before. For streams that a language cannot read safely when they are damaged.
+ */
+uint32_t remanent_crc32c(uint32_t sum,
+                         const void *data,
+                         uint64_t len_bytes);
 
 /**
  * Counts the mapping once more.

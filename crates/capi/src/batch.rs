@@ -9,7 +9,7 @@ use std::thread;
 
 use store::{Checksums, Node, Object, Order, PersistOptions, Progress, Source, copy_threads};
 
-use crate::arguments::{give, handle, items, lent, put, put_if, release, text};
+use crate::arguments::{Sized64, give, handle, items, lent, put, put_if, release, sized, text};
 use crate::builder::{Begin, Builder};
 use crate::dtype::{CDType, from_c};
 use crate::error::{Result, entry, mistake};
@@ -24,7 +24,7 @@ pub type ProgressFn = Option<unsafe extern "C" fn(user: *mut c_void, done_bytes:
 pub struct CommitOptions {
     /// sizeof(remanent_commit_options).
     pub size_bytes: u64,
-    /// Threads that copy, at most the CPUs; 0 for 8.
+    /// Threads that copy, at most the CPUs; 0 for as many as there are, at most 8.
     pub threads: u32,
     /// 1 to sum every payload (CRC-32C), for remanent_store_verify; this costs another pass over it.
     pub checksum: u32,
@@ -32,6 +32,12 @@ pub struct CommitOptions {
     pub progress: ProgressFn,
     /// Handed to progress.
     pub user: *mut c_void,
+}
+
+// SAFETY: as in C, its size first; numbers, and a function and a pointer that may be null.
+unsafe impl Sized64 for CommitOptions {
+    const FIRST_BYTES: usize = 32;
+    const NAME: &'static str = "remanent_commit_options";
 }
 
 /// Edits of a store that become true together: objects that are put, value by value, and names that are removed.
@@ -117,7 +123,10 @@ pub unsafe extern "C" fn remanent_batch_new(store: *const StoreHandle, out: *mut
 /// Gives the batch up. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remanent_batch_release(batch: *mut BatchHandle) {
-    release(batch);
+    entry(|| {
+        release(batch);
+        Ok(())
+    });
 }
 
 /// Removes a name at the commit, when it must be there.
@@ -363,10 +372,7 @@ pub unsafe extern "C" fn remanent_batch_commit(
 ) -> i32 {
     entry(|| {
         let batch = handle(batch, "batch")?;
-        let options = if options.is_null() { None } else { Some(*handle(options, "options")?) };
-        if options.is_some_and(|options| options.size_bytes < size_of::<CommitOptions>() as u64) {
-            return Err(mistake("size_bytes of the options is not sizeof(remanent_commit_options)"));
-        }
+        let options = if options.is_null() { None } else { Some(sized(options)?) };
         let mut edits = std::mem::take(&mut *batch.edits());
         edits.settle()?;
         let store = batch.store.open()?;

@@ -6,9 +6,9 @@ use std::ptr;
 
 use store::{Checksum, ObjectInfo, Order};
 
-use crate::arguments::{give, handle, put, release, retain, text};
+use crate::arguments::{Sized64, give, handle, put, put_sized, release, retain, text};
 use crate::dtype::{CDType, DTypes};
-use crate::error::{Result, c_text, entry, mistake};
+use crate::error::{c_text, entry, mistake};
 use crate::store::StoreHandle;
 
 /// What an object is: remanent_object.kind.
@@ -134,11 +134,15 @@ pub unsafe extern "C" fn remanent_list_retain(list: *const ListHandle) {
 /// Counts the list down. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remanent_list_release(list: *mut ListHandle) {
-    release(list);
+    entry(|| {
+        release(list);
+        Ok(())
+    });
 }
 
 /// What a pool is and how full it is. Texts are in UTF-8; what does not fit is cut.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct CInfo {
     /// To be set before the call: sizeof(remanent_info).
     pub size_bytes: u64,
@@ -178,6 +182,12 @@ pub struct CInfo {
     pub file: [c_char; 256],
 }
 
+// SAFETY: as in C, its size first; numbers and characters.
+unsafe impl Sized64 for CInfo {
+    const FIRST_BYTES: usize = 792;
+    const NAME: &'static str = "remanent_info";
+}
+
 fn cut<const N: usize>(text: &[u8]) -> [c_char; N] {
     let mut made = [0; N];
     // Not within a character.
@@ -195,7 +205,6 @@ fn cut<const N: usize>(text: &[u8]) -> [c_char; N] {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remanent_store_info(store: *const StoreHandle, out: *mut CInfo) -> i32 {
     entry(|| {
-        check_size(handle(out, "info")?.size_bytes)?;
         let info = handle(store, "store")?.open()?.info();
         let file = info.parts.first().and_then(|part| part.files.first());
         let made = CInfo {
@@ -218,13 +227,6 @@ pub unsafe extern "C" fn remanent_store_info(store: *const StoreHandle, out: *mu
             reason: cut(info.backing.reason.as_bytes()),
             file: cut(file.map_or(&[], |file| file.as_os_str().as_bytes())),
         };
-        put(out, "info", made)
+        put_sized(out, &made)
     })
-}
-
-fn check_size(size_bytes: u64) -> Result<()> {
-    if size_bytes >= size_of::<CInfo>() as u64 {
-        return Ok(());
-    }
-    Err(mistake("size_bytes of the info is not sizeof(remanent_info)"))
 }

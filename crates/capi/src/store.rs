@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use store::{Mapped, OpenMode, PartOptions, Store, Stripe};
 
-use crate::arguments::{give, handle, items, path, put, put_if, release, retain, text};
+use crate::arguments::{Sized64, give, handle, items, path, put, put_if, release, retain, sized, text};
 use crate::error::{Failure, Result, entry, mistake};
 
 /// How a pool is opened: remanent_store_open.
@@ -25,6 +25,7 @@ pub enum Mode {
 
 /// How a pool is made, or a further file of it.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct CreateOptions {
     /// sizeof(remanent_create_options).
     pub size_bytes: u64,
@@ -36,6 +37,12 @@ pub struct CreateOptions {
     pub more_count: u64,
     /// Bytes of a stripe chunk, a multiple of 2 MiB; 0 for 2 MiB.
     pub chunk_bytes: u64,
+}
+
+// SAFETY: as in C, its size first; numbers, and a pointer that may be null.
+unsafe impl Sized64 for CreateOptions {
+    const FIRST_BYTES: usize = 40;
+    const NAME: &'static str = "remanent_create_options";
 }
 
 /// What a verification found.
@@ -141,10 +148,7 @@ impl StoreHandle {
 }
 
 fn options(given: *const CreateOptions) -> Result<PartOptions> {
-    let given = handle(given, "options")?;
-    if given.size_bytes < size_of::<CreateOptions>() as u64 {
-        return Err(mistake("size_bytes of the options is not sizeof(remanent_create_options)"));
-    }
+    let given = sized(given)?;
     let more = items(given.more_files, given.more_count as usize, "further files")?;
     Ok(PartOptions {
         file_bytes: given.file_bytes,

@@ -280,5 +280,8 @@ int main(int argc, char **argv) {
     containers(store);
     structures(store);
     private_mappings(store, path);
+    /* RFC 3720, B.4, and the check value of the catalogue of CRCs. */
+    CHECK(remanent_crc32c(0, "123456789", 9) == 0xe3069283 && remanent_crc32c(0, NULL, 0) == 0);
+    CHECK(remanent_crc32c(remanent_crc32c(0, "1234", 4), "56789", 5) == 0xe3069283);
     return 0;
 }
