@@ -190,10 +190,12 @@ bar <- capture.output(pmem_persist(large, file = file, progress = 0))
 stopifnot(grepl("100%", bar[length(bar)], fixed = TRUE), grepl("|====", paste(bar, collapse = ""), fixed = TRUE))
 stopifnot(length(capture.output(pmem_persist(large, file = file))) == 0)
 fails("BadArgument", pmem_persist(large, file = file, progress = "yes"))
-# A call that an error ends is not one that was interrupted; and nothing is changed.
+# A call that an error ends is not one that was interrupted; and nothing is changed. R looks at the time at some of the times
+# when it is asked, and in steps of a millisecond: so one thread copies for several, and asks all the time.
+thrice <- c(large, large, large)
 ended <- tryCatch({
   setTimeLimit(elapsed = 1e-6, transient = TRUE)
-  pmem_persist(ended = large, file = file)
+  pmem_persist(ended = thrice, file = file, threads = 1)
 }, error = function(e) "error", interrupt = function(e) "interrupt")
 setTimeLimit()
 stopifnot(identical(ended, "error"), !"ended" %in% pmem_ls(file)$name)
