@@ -57,7 +57,7 @@ def flatten(flattener: Flattener, value: Any) -> Tree | None:
         return ("attributed", ends, "pandas", how)
     if isinstance(value, pd.api.extensions.ExtensionArray) and library_of(type(value)) == "pandas" and value.ndim == 1:
         how = [("type", ("text", "array")), ("freq", _frequency(flattener, value))]
-        return ("attributed", _column(flattener, pd.Series(value, copy=False)), "pandas", how)
+        return ("attributed", _column(flattener, _series(value)), "pandas", how)
     return None
 
 
@@ -269,6 +269,7 @@ def _to_frame(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
     # Errors name a column as its user does, where that is plain to see.
     steps = [name[1] if name[0] in ("text", "int") else number for number, (name, _) in enumerate(tree[2])]
     columns = {number: _to_column(rebuilder, column, steps[number]) for number, (_, column) in enumerate(tree[2])}
+    columns = {number: _series(column, index) if _is_of_objects(column) else column for number, column in columns.items()}
     frame = pd.DataFrame(columns, index=index, copy=False)
     frame.columns = rebuilder.rebuild(attributes["columns"])
     frame.attrs = rebuilder.rebuild(attributes["attrs"])
@@ -278,7 +279,8 @@ def _to_frame(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> 
 
 def _to_series(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Series:
     index, name = rebuilder.rebuild(attributes["index"]), rebuilder.rebuild(attributes["name"])
-    series = pd.Series(_to_column(rebuilder, tree), index=index, name=name, copy=False)
+    series = _series(_to_column(rebuilder, tree), index)
+    series.name = name
     series.attrs = rebuilder.rebuild(attributes["attrs"])
     series.flags.allows_duplicate_labels = "unique_labels" not in attributes
     return series
@@ -286,9 +288,17 @@ def _to_series(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) ->
 
 def _to_column(rebuilder: Rebuilder, tree: Tree, step: Any = 0) -> Any:
     column = rebuilder.part(step, tree)
-    # Else pandas would make strings of objects that happen to be some.
     is_object = isinstance(column, np.ndarray) and column.dtype == object
     return pd.arrays.NumpyExtensionArray(column) if is_object else column
+
+
+def _is_of_objects(column: Any) -> bool:
+    return type(column) is pd.arrays.NumpyExtensionArray and column.dtype.numpy_dtype == object
+
+
+def _series(column: Any, index: Any = None) -> pd.Series:
+    # Without a word pandas would make strings, or moments, of objects that happen to be some.
+    return pd.Series(column, index=index, dtype=object if _is_of_objects(column) else None, copy=False)
 
 
 def _to_categorical(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> pd.Categorical:
@@ -324,7 +334,7 @@ def _to_single_interval(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, 
 
 
 def _to_array(rebuilder: Rebuilder, tree: Tree, attributes: dict[str, Tree]) -> Any:
-    array = pd.Series(_to_column(rebuilder, tree), copy=False).array
+    array = _series(_to_column(rebuilder, tree)).array
     is_of_moments = attributes["freq"] != ("nothing",)
     return _with_frequency(rebuilder, pd.Index(array, copy=False), attributes).array if is_of_moments else array
 
@@ -428,7 +438,7 @@ _KINDS: dict[str, Callable[[Rebuilder, Tree, dict[str, Tree]], Any]] = {
     "range_index": _to_range_index,
     "index": _to_index,
     "multi_index": _to_multi_index,
-    "single": lambda rebuilder, tree, attributes: pd.Series(_to_column(rebuilder, tree))[0],
+    "single": lambda rebuilder, tree, attributes: _series(_to_column(rebuilder, tree))[0],
     "NA": _to_missing(pd.NA),
     "NaT": _to_missing(pd.NaT),
 }

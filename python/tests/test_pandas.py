@@ -1,5 +1,6 @@
 """Frames, series and indexes of pandas come back as they were."""
 
+import datetime
 from typing import ClassVar
 
 import numpy as np
@@ -155,6 +156,31 @@ def test_columns_of_arrow_types_come_back(path):
     again = trip(path, made=made)["made"]
     pd.testing.assert_frame_equal(again, made)
     assert list(again.dtypes) == list(made.dtypes)
+
+
+def test_objects_that_pandas_has_a_type_for_stay_objects(path):
+    when = datetime.datetime(2024, 2, 29)
+    columns = {
+        "texts": ["a", None, "b"],
+        "moments": [when, None, when],
+        "periods": [pd.Period("2024-02"), None, None],
+        "intervals": [pd.Interval(0, 1), None, pd.Interval(1, 2)],
+        "numbers": [1, 2.5, None],
+    }
+    # With an index that has an item twice.
+    index = ["x", "y", "x"]
+    made = {name: pd.Series(items, index=index, dtype=object, name=("s", 1)) for name, items in columns.items()}
+    made["frame"] = pd.DataFrame({name: pd.Series(items, dtype=object) for name, items in columns.items()})
+    made["frame"].index = pd.Index(index)
+    made["array"] = pd.arrays.NumpyExtensionArray(np.array(columns["texts"], dtype=object))
+    again = trip(path, **made)
+    for name, items in columns.items():
+        pd.testing.assert_series_equal(again[name], made[name])
+        assert again[name].dtype == object and again["frame"][name].dtype == object
+        for restored in (again[name], again["frame"][name]):
+            assert [(type(item), item) for item in restored] == [(type(item), item) for item in items], name
+    assert again["frame"].index.tolist() == index
+    assert type(again["array"]) is type(made["array"]) and again["array"].tolist() == columns["texts"]
 
 
 def test_objects_that_are_sequences_stay_whole(path):

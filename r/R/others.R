@@ -91,7 +91,9 @@ counts_rows <- function(index) {
 frame_of <- function(value, attributes) {
   index <- attributes$index
   # What is no vector, a multi-index, or has repetitions cannot name rows; it stands beside the frame.
-  if (is.atomic(index) && !counts_rows(index) && !anyNA(index) && !anyDuplicated(index)) {
+  if (is.null(index)) {
+    # In a form that is another language's own.
+  } else if (is.atomic(index) && !counts_rows(index) && !anyNA(index) && !anyDuplicated(index)) {
     attr(index, "remanent_range") <- NULL
     row.names(value) <- if (is.integer(index)) index else as.character(index)
   } else if (!counts_rows(index)) {
@@ -104,7 +106,7 @@ frame_of <- function(value, attributes) {
 }
 
 series_of <- function(value, attributes) {
-  if (is.atomic(attributes$index) && !counts_rows(attributes$index)) {
+  if (!is.null(attributes$index) && is.atomic(attributes$index) && !counts_rows(attributes$index)) {
     names(value) <- as.character(attributes$index)
   }
   value

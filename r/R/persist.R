@@ -23,7 +23,7 @@ pmem_persist <- function(..., list = character(), file, envir = parent.frame(), 
   }
   named <- labels != ""
   symbols <- c(vapply(unname(given[!named]), as.character, ""), check_names(list))
-  is_there <- vapply(symbols, exists, NA, envir = envir, inherits = TRUE)
+  is_there <- vapply(symbols, function(symbol) nzchar(symbol) && exists(symbol, envir = envir), NA)
   if (!all(is_there)) {
     bad_argument("there is no object '", symbols[!is_there][1], "'")
   }
@@ -83,8 +83,12 @@ refuse_part <- function(place, error) {
   raise("unknown-type", 60L, paste0("'", place, "' ", why), element = place)
 }
 
-unserialise <- function(stream, place) {
+# A stream with a checksum is what was written, so that what R says of it is something else, such as want of memory.
+unserialise <- function(stream, place, is_whole) {
   tryCatch(unserialize(stream), error = function(e) {
+    if (is_whole) {
+      stop(e)
+    }
     raise("corrupt", 30L, paste0("'", place, "' is damaged, R cannot unserialise it (", conditionMessage(e),
           "); restore the file from a copy"), element = place)
   })

@@ -67,6 +67,7 @@ if ("frame" %in% names) {
   same(frame$object, list(list(a = 1L), "x"))
   same(v$binned$bin, c("[0,1)", "[1,2)"))
   same(v$binned$kind, factor(c("[1,2)", NA), c("[0,1)", "[1,2)")))
+  stopifnot(is.data.frame(v$pickled_index), identical(v$pickled_index$x, c(1, 2)))
   same(v$series, c(a = 1, b = 2))
   same(v$plain_series, 1:2)
 }

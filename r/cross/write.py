@@ -69,9 +69,12 @@ if pd is not None:
     )
     cuts = pd.IntervalIndex.from_tuples([(0, 1), (1, 2)], closed="left")
     values["binned"] = pd.DataFrame({"bin": cuts, "kind": pd.Categorical.from_codes([1, -1], cuts)})
+    values["pickled_index"] = pd.DataFrame(
+        {"x": [1.0, 2.0]}, index=pd.date_range("2020", periods=2, freq=pd.DateOffset(months=1))
+    )
     values["series"] = pd.Series([1.0, 2.0], index=["a", "b"])
     values["plain_series"] = pd.Series(np.array([1, 2], "i4"))
 
 path = sys.argv[1]
 with remanent.create(path, "64MiB") as pool:
-    pool.persist(values)
+    pool.persist(values, pickle=True)

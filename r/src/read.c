@@ -350,8 +350,9 @@ static SEXP read_foreign(struct reader *r, const struct step *at, const remanent
     SEXP stream = PROTECT(Rf_allocVector(RAWSXP, (R_xlen_t)bytes));
     memcpy(RAW(stream), data, (size_t)bytes);
     SEXP place = PROTECT(place_of(at));
-    SEXP made = call_own("unserialise", Rf_list2(stream, place));
-    UNPROTECT(2);
+    SEXP is_whole = PROTECT(Rf_ScalarLogical(node->buffer_count > 1));
+    SEXP made = call_own("unserialise", Rf_list3(stream, place, is_whole));
+    UNPROTECT(3);
     return made;
 }
 

@@ -27,6 +27,8 @@ for (path in list("", NA_character_, 1, c("a", "b"))) {
 for (prefix in list(1, NA, NULL, character(), NA_character_)) fails("BadArgument", pmem_ls(file, prefix = prefix))
 for (threads in list(-1, NA, "abc", integer(), 1.5)) fails("BadArgument", pmem_persist(a = 1, file = file, threads = threads))
 for (checksum in list("maybe", NA, logical())) fails("BadArgument", pmem_persist(a = 1, file = file, checksum = checksum))
+fails("BadArgument", pmem_persist(list = "", file = file))
+fails("BadArgument", pmem_persist(list = "nowhere", file = file))
 fails("BadArgument", pmem_close(file))
 fails("BadArgument", pmem_close(NULL))
 fails("BadArgument", pmem_prefault(file))

@@ -113,6 +113,23 @@ impl<M: Media> Part<M> {
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
+
+    /// How long each of its files was when it was mapped.
+    fn member_bytes(&self) -> u64 {
+        match self.files.len() as u64 {
+            1 => self.len_bytes,
+            members => HEAD_BYTES + (self.len_bytes - HEAD_BYTES) / members,
+        }
+    }
+
+    fn check_reaches(&self, file: &M::File, needed_bytes: u64) -> Result<()> {
+        let got_bytes = file.len_bytes()?;
+        if got_bytes < needed_bytes {
+            let (path, expected_bytes) = (file.path().to_owned(), self.member_bytes());
+            return Err(Error::Truncated { path, got_bytes, expected_bytes });
+        }
+        Ok(())
+    }
 }
 
 /// The most parts that a pool may have. A table of this many pointers makes every access lock-free.
@@ -381,16 +398,23 @@ impl<M: Media> PoolSet<M> {
     /// # Errors
     /// `Truncated`.
     pub fn check_lengths(&self) -> Result<()> {
-        for part in self.parts() {
-            let members = part.files.len() as u64;
-            let expected_bytes =
-                if members == 1 { part.len_bytes } else { HEAD_BYTES + (part.len_bytes - HEAD_BYTES) / members };
-            for file in &part.files {
-                let got_bytes = file.len_bytes()?;
-                if got_bytes < expected_bytes {
-                    return Err(Error::Truncated { path: file.path().to_owned(), got_bytes, expected_bytes });
-                }
-            }
+        self.parts()
+            .try_for_each(|part| part.files.iter().try_for_each(|file| part.check_reaches(file, part.member_bytes())))
+    }
+
+    /// Whether the files reach so far as a range lies, also where one is shorter than it was. A page that a file ends in can
+    /// be populated, and has zeros behind the end.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn check_reaches(&self, offset: Offset, len_bytes: u64) -> Result<()> {
+        let part = self.at(offset);
+        let (mut at, end) = (offset.byte(), offset.byte() + len_bytes);
+        while at < end {
+            let (member, file_bytes, left_bytes) = part.stripe.locate(at);
+            let piece_bytes = left_bytes.min(end - at);
+            part.check_reaches(&part.files[usize::from(member)], file_bytes + piece_bytes)?;
+            at += piece_bytes;
         }
         Ok(())
     }

@@ -227,10 +227,10 @@ impl<M: Media> Store<M> {
         Ok(self.views(vec![region])?.remove(0))
     }
 
-    /// Where a file was cut short, only what lies before the cut is given: it is touched first.
+    /// Where a file was cut short, only what lies before the cut is given.
     fn views(&self, regions: Vec<HeldRegion<M>>) -> Result<Vec<ObjectView<M>>> {
         if self.pool.set().check_lengths().is_err() {
-            regions.iter().try_for_each(HeldRegion::guard)?;
+            regions.iter().try_for_each(HeldRegion::check_reaches)?;
         }
         regions.into_iter().map(ObjectView::new).collect()
     }

@@ -58,7 +58,13 @@ impl<M: Media> HeldRegion<M> {
         HeldRegion { region, holders: holders.clone(), holder, extents }
     }
 
-    pub(crate) fn guard(&self) -> Result<()> {
+    /// Whether the files still reach to its end.
+    pub(crate) fn check_reaches(&self) -> Result<()> {
+        let (set, extents) = (self.region.set(), &self.region.info().extents);
+        Ok(extents.iter().try_for_each(|extent| set.check_reaches(extent.offset, extent.len_bytes))?)
+    }
+
+    fn guard(&self) -> Result<()> {
         let extents = &self.region.info().extents[self.extents.clone()];
         Ok(extents.iter().try_for_each(|e| self.region.set().guard(e.offset, e.len_bytes, Touch::Load))?)
     }

@@ -72,6 +72,24 @@ fn a_pool_that_was_cut_short_refuses_and_keeps_the_process_alive() {
     assert_eq!(store.get("a").unwrap().verify().unwrap_err().code(), ErrorCode::ChecksumMismatch);
 }
 
+/// The page that a file ends in is there, with zeros behind the end.
+#[test]
+fn an_object_that_the_file_ends_in_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let store = Store::create(Mapped::new(), &path, &PartOptions::single(16 << 20)).unwrap();
+    let bytes = vec![1u8; 2 << 20];
+    store.persist(&[("a", Object::bytes(&bytes)), ("b", Object::text("short"))], &plain()).unwrap();
+    let extent = |name: &str| store.pool().region(name).unwrap().info().extents[0];
+    let (name, last) = ["a", "b"].map(|name| (name, extent(name))).into_iter().max_by_key(|(_, at)| at.offset).unwrap();
+    let end = last.offset.byte() + last.len_bytes;
+    let cut = |end: u64| OpenOptions::new().write(true).open(&path).unwrap().set_len(end).unwrap();
+    cut(end);
+    assert!(store.get("a").is_ok() && store.get("b").is_ok());
+    cut(end - 1);
+    assert_eq!(store.get(name).unwrap_err().code(), ErrorCode::Truncated);
+}
+
 #[test]
 fn prefault_covers_every_part_also_those_added_later() {
     let dir = tempfile::tempdir().unwrap();
