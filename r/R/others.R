@@ -91,9 +91,8 @@ counts_rows <- function(index) {
 frame_of <- function(value, attributes) {
   index <- attributes$index
   # What is no vector, a multi-index, or has repetitions cannot name rows; it stands beside the frame.
-  if (is.null(index)) {
-    # In a form that is another language's own.
-  } else if (is.atomic(index) && !counts_rows(index) && !anyNA(index) && !anyDuplicated(index)) {
+  # Neither can one in a form of another language's own, which is NULL here.
+  if (!is.null(index) && is.atomic(index) && !counts_rows(index) && !anyNA(index) && !anyDuplicated(index)) {
     attr(index, "remanent_range") <- NULL
     row.names(value) <- if (is.integer(index)) index else as.character(index)
   } else if (!counts_rows(index)) {

@@ -1105,7 +1105,7 @@ int32_t remanent_view_verify(const struct remanent_view *view, bool *has_checksu
 
 /**
  * The CRC-32C of bytes, which the pool's own checksums are too: begun with the sum 0, or gone on with from the sum of the
- * bytes before. For streams that a language cannot read safely when they are damaged.
+ * bytes before. Null is no bytes. For streams that a language cannot read safely when they are damaged.
  */
 uint32_t remanent_crc32c(uint32_t sum,
                          const void *data,

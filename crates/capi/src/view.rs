@@ -313,7 +313,7 @@ pub unsafe extern "C" fn remanent_view_verify(view: *const ViewHandle, has_check
 }
 
 /// The CRC-32C of bytes, which the pool's own checksums are too: begun with the sum 0, or gone on with from the sum of the
-/// bytes before. For streams that a language cannot read safely when they are damaged.
+/// bytes before. Null is no bytes. For streams that a language cannot read safely when they are damaged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remanent_crc32c(sum: u32, data: *const c_void, len_bytes: u64) -> u32 {
     let bytes: &[u8] = items(data.cast(), len_bytes as usize, "bytes").unwrap_or_default();
