@@ -1,0 +1,134 @@
+//! Loads that wait for one another: each line has the address of the next, so that the time of a step is the latency of a
+//! load, and no prefetcher can run ahead. Several chains at a time show how many misses a core keeps under way.
+
+use std::ptr;
+
+use fastrand::Rng;
+
+use crate::clock::ticks;
+use crate::memory::Memory;
+
+/// Most chains that are followed at a time.
+pub const MAX_CHAINS: usize = 16;
+
+const LINE_BYTES: usize = 64;
+/// Steps between two readings of the clock are multiples of this.
+const UNROLLED: usize = 16;
+
+/// A cycle through the lines of a working set.
+#[derive(Debug)]
+pub struct Cycle<'m> {
+    memory: &'m Memory,
+    /// Addresses along the cycle, equally far apart: where chains start.
+    starts: [*const u8; MAX_CHAINS],
+}
+
+impl<'m> Cycle<'m> {
+    /// Writes a cycle into the first `len_bytes` of a memory: each line once, in a random order within blocks of
+    /// `locality_bytes`, which come in a random order, so that the TLB has each block's pages at most once.
+    ///
+    /// # Panics
+    /// If there is no line, or the memory is shorter.
+    pub fn new(memory: &'m mut Memory, len_bytes: usize, locality_bytes: usize, seed: u64) -> Cycle<'m> {
+        assert!(len_bytes >= LINE_BYTES && len_bytes <= memory.len_bytes(), "{len_bytes} bytes");
+        let lines = len_bytes / LINE_BYTES;
+        let block_lines = (locality_bytes / LINE_BYTES).clamp(1, lines);
+        let mut rng = Rng::with_seed(seed);
+        let mut blocks: Vec<usize> = (0..lines.div_ceil(block_lines)).collect();
+        rng.shuffle(&mut blocks);
+        let mut order: Vec<usize> = Vec::with_capacity(lines);
+        for block in blocks {
+            let start = order.len();
+            order.extend(block * block_lines..((block + 1) * block_lines).min(lines));
+            rng.shuffle(&mut order[start..]);
+        }
+        let address = |line: usize| memory.base().wrapping_add(line * LINE_BYTES);
+        for (at, line) in order.iter().enumerate() {
+            let next = address(order[(at + 1) % lines]);
+            // SAFETY: the line lies in the memory, which nobody else has; its start is aligned.
+            unsafe { address(*line).cast::<*const u8>().write(next) };
+        }
+        let starts = std::array::from_fn(|chain| address(order[chain * lines / MAX_CHAINS]).cast_const());
+        Cycle { memory, starts }
+    }
+
+    /// Follows `chains` chains for at least so many steps each: the ticks that it took, and the steps of all chains.
+    ///
+    /// # Panics
+    /// If there is no chain, or are more than [`MAX_CHAINS`].
+    pub fn follow(&mut self, chains: usize, steps: usize) -> (u64, u64) {
+        let turns = steps.div_ceil(UNROLLED);
+        macro_rules! among {
+            ($($count:literal)*) => {
+                match chains {
+                    // SAFETY: every start lies on the cycle, which is closed and lies in borrowed memory.
+                    $($count => unsafe { follow::<$count>(&mut self.starts, turns) },)*
+                    _ => panic!("{chains} chains"),
+                }
+            };
+        }
+        let taken = among!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        (taken, (chains * turns * UNROLLED) as u64)
+    }
+
+    /// How many bytes of its pages there are.
+    pub fn page_bytes(&self) -> usize {
+        self.memory.page_bytes()
+    }
+}
+
+/// # Safety
+/// The first `K` places are addresses of a closed cycle of readable addresses.
+#[inline(never)]
+unsafe fn follow<const K: usize>(places: &mut [*const u8; MAX_CHAINS], turns: usize) -> u64 {
+    let mut at: [*const u8; K] = std::array::from_fn(|chain| places[chain]);
+    let start = ticks();
+    for _ in 0..turns {
+        for _ in 0..UNROLLED {
+            for place in &mut at {
+                // SAFETY: what is read on the cycle is an address on it.
+                *place = unsafe { ptr::read_volatile(place.cast::<*const u8>()) };
+            }
+        }
+    }
+    let taken = ticks() - start;
+    // Where the chains are is needed later, so no load can be left out.
+    places[..K].copy_from_slice(&at);
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::memory::{Pages, Place};
+
+    /// Followed step by step, the cycle meets every line once, each block in one go.
+    #[test]
+    fn a_cycle_meets_every_line_and_stays_in_a_block() {
+        let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 16).unwrap();
+        let base = memory.base().addr();
+        let mut cycle = Cycle::new(&mut memory, 40_000, 4096, 5);
+        let lines = 40_000 / 64;
+        let mut met = Vec::new();
+        let mut at = cycle.starts[0];
+        for _ in 0..lines {
+            met.push((at.addr() - base) / 64);
+            // SAFETY: an address on the cycle.
+            at = unsafe { at.cast::<*const u8>().read() };
+        }
+        assert_eq!(at, cycle.starts[0]);
+        assert_eq!(met.iter().collect::<BTreeSet<_>>().len(), lines);
+        let blocks = met.windows(2).filter(|pair| pair[0] / 64 != pair[1] / 64).count();
+        assert!(blocks <= lines.div_ceil(64), "{blocks} changes of block");
+        let in_order = met.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+        assert!(in_order < lines / 8, "{in_order} lines follow their neighbour");
+        for chains in 1..=MAX_CHAINS {
+            let (taken, steps) = cycle.follow(chains, 100);
+            assert!(taken > 0 && steps == (112 * chains) as u64);
+        }
+        let starts: BTreeSet<_> = cycle.starts.iter().collect();
+        assert_eq!(starts.len(), MAX_CHAINS, "chains never run together");
+    }
+}

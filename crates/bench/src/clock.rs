@@ -1,0 +1,163 @@
+//! Time, in ticks of the CPU's counter and in nanoseconds.
+//!
+//! On x86-64 the counter is the TSC. RDTSCP waits until everything before it has been executed, and the LFENCE after it keeps
+//! what follows from starting earlier (Intel SDM volume 2, RDTSCP). Neither waits for stores to leave the store buffer, so a
+//! measurement that ends with a store ends with a fence of its own. Elsewhere the counter is CNTVCT_EL0 or
+//! CLOCK_MONOTONIC_RAW.
+//!
+//! What a counter can tell is found out, not assumed: virtual machines may advance it in steps of many ticks, and a pair of
+//! reads takes as long as the operations that are measured.
+#![allow(unsafe_code)] // reads the counter
+
+use std::sync::OnceLock;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The counter of this machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clock {
+    /// Ticks in a nanosecond.
+    pub ticks_per_ns: f64,
+    /// The smallest step that the counter was seen to make.
+    pub step_ticks: u64,
+    /// What two reads with nothing between them are apart, at the median.
+    pub pair_ticks: u64,
+}
+
+/// Over how long the counter is compared with the system's clock: the error of two readings of that, some 100 ns, is then
+/// 1 part in 10^5.
+const CALIBRATED_OVER_NS: u64 = 20_000_000;
+/// Pairs of readings; an odd number.
+const PAIRS: usize = 2001;
+
+impl Clock {
+    /// The clock of this process; the first call calibrates it, which takes 20 ms.
+    pub fn get() -> &'static Clock {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        CLOCK.get_or_init(Clock::calibrate)
+    }
+
+    fn calibrate() -> Clock {
+        let mut pairs = Vec::with_capacity(PAIRS);
+        let mut step_ticks = u64::MAX;
+        for _ in 0..PAIRS {
+            let (start, end) = (ticks(), ticks());
+            pairs.push(end - start);
+            // Steps show where two readings differ by the least.
+            let mut next = ticks();
+            let last = next;
+            while next == last {
+                next = ticks();
+            }
+            step_ticks = step_ticks.min(next - last);
+        }
+        pairs.sort_unstable();
+        step_ticks = greatest_common_divisor(pairs.iter().copied().filter(|ticks| *ticks > 0)).unwrap_or(step_ticks);
+        let (start_ticks, start_ns) = both();
+        let (end_ticks, end_ns) = loop {
+            let (now_ticks, now_ns) = both();
+            if now_ns - start_ns >= CALIBRATED_OVER_NS {
+                break (now_ticks, now_ns);
+            }
+            std::hint::spin_loop();
+        };
+        let ticks_per_ns = (end_ticks - start_ticks) as f64 / (end_ns - start_ns) as f64;
+        Clock { ticks_per_ns, step_ticks, pair_ticks: pairs[PAIRS / 2] }
+    }
+
+    /// Ticks as nanoseconds.
+    pub fn ns(&self, ticks: f64) -> f64 {
+        ticks / self.ticks_per_ns
+    }
+
+    /// Whether a single interval of this length can be told from none: three steps of the counter.
+    pub fn resolves(&self, ticks: f64) -> bool {
+        ticks >= 3.0 * self.step_ticks as f64
+    }
+}
+
+/// Euclid, over many numbers.
+fn greatest_common_divisor(numbers: impl Iterator<Item = u64>) -> Option<u64> {
+    let divisor = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    numbers.reduce(divisor)
+}
+
+/// The counter and the system's clock at one time: of three readings the one that took least.
+fn both() -> (u64, u64) {
+    let read = |_| {
+        let before = ticks();
+        let ns = monotonic_ns();
+        let after = ticks();
+        (after - before, before + (after - before) / 2, ns)
+    };
+    let (_, ticks, ns) = (0..3).map(read).min().expect("three readings");
+    (ticks, ns)
+}
+
+/// CLOCK_MONOTONIC_RAW, which nobody adjusts.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The counter, when everything before has been executed and nothing after has begun.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn ticks() -> u64 {
+    let (low, high): (u64, u64);
+    // SAFETY: reads the counter, which Linux lets programs do; no memory is touched. Without `nomem` the compiler moves no
+    // access across it.
+    unsafe {
+        std::arch::asm!("rdtscp", "lfence", out("rax") low, out("rdx") high, out("rcx") _, options(nostack, preserves_flags));
+    }
+    high << 32 | low
+}
+
+/// The counter, when everything before has been executed and nothing after has begun.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub fn ticks() -> u64 {
+    let ticks: u64;
+    // SAFETY: reads the virtual counter, which Linux lets programs do; no memory is touched.
+    unsafe {
+        std::arch::asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack, preserves_flags));
+    }
+    ticks
+}
+
+/// Nanoseconds, where no counter is known.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn ticks() -> u64 {
+    monotonic_ns()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_never_goes_back_and_the_calibration_makes_sense() {
+        let clock = Clock::get();
+        assert!(clock.ticks_per_ns > 0.001 && clock.ticks_per_ns < 20.0, "{clock:?}");
+        assert!(clock.step_ticks >= 1 && clock.pair_ticks < 100_000, "{clock:?}");
+        assert!(!clock.resolves(0.0) && clock.resolves(3.0 * clock.step_ticks as f64));
+        let mut last = ticks();
+        for _ in 0..1000 {
+            let now = ticks();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn the_step_is_what_all_differences_are_multiples_of() {
+        assert_eq!(greatest_common_divisor([52, 26, 78].into_iter()), Some(26));
+        assert_eq!(greatest_common_divisor([7].into_iter()), Some(7));
+        assert_eq!(greatest_common_divisor([].into_iter()), None);
+    }
+}

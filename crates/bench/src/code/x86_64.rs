@@ -1,0 +1,212 @@
+//! x86-64. Each combination is a loop of its own, which `match` picks once.
+
+use std::arch::{asm, is_x86_feature_detected};
+
+use super::{Fence, Flush, Operation, Store};
+
+/// What is stored: 64 bytes, so that whoever reads them back knows what arrived.
+#[repr(align(64))]
+#[allow(dead_code)] // read by the loops
+struct Line([u64; 8]);
+
+static LINE: Line = Line([0x5245_4d41_4e45_4e54; 8]);
+
+/// Runs `$each` for each address in a list, after it was loaded to rax. Bodies may use r8 and zmm0, which have the bytes, and
+/// rsi, rdi and rcx.
+macro_rules! for_each_address {
+    ($addresses:ident, $load:literal, $end:literal, $($each:expr),*) => {
+        asm!(
+            $load,
+            "mov r8, [{line}]",
+            "test {count}, {count}",
+            "jz 3f",
+            ".p2align 5",
+            "2:",
+            "mov rax, [{list}]",
+            $($each,)*
+            "add {list}, 8",
+            "dec {count}",
+            "jnz 2b",
+            "3:",
+            $end,
+            list = inout(reg) $addresses.as_ptr() => _,
+            count = inout(reg) $addresses.len() => _,
+            line = in(reg) &raw const LINE,
+            out("rax") _, out("r8") _, out("rsi") _, out("rdi") _, out("rcx") _, out("xmm0") _,
+            options(nostack),
+        )
+    };
+}
+
+/// As [`for_each_address`], with a reading of the clock before and after each, whose difference goes to a list of its own.
+macro_rules! time_each_address {
+    ($addresses:ident, $times:ident, $load:literal, $end:literal, $($each:expr),*) => {
+        asm!(
+            $load,
+            "mov r8, [{line}]",
+            "test {count}, {count}",
+            "jz 3f",
+            ".p2align 5",
+            "2:",
+            "mov r9, [{list}]",
+            // Everything before is out of the way.
+            "mfence",
+            "lfence",
+            "rdtscp",
+            "lfence",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "mov r10, rax",
+            "mov rax, r9",
+            $($each,)*
+            "mfence",
+            "rdtscp",
+            "lfence",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "sub rax, r10",
+            "mov [{times}], rax",
+            "add {times}, 8",
+            "add {list}, 8",
+            "dec {count}",
+            "jnz 2b",
+            "3:",
+            $end,
+            list = inout(reg) $addresses.as_ptr() => _,
+            times = inout(reg) $times.as_mut_ptr() => _,
+            count = inout(reg) $addresses.len() => _,
+            line = in(reg) &raw const LINE,
+            out("rax") _, out("rdx") _, out("r8") _, out("r9") _, out("r10") _,
+            out("rsi") _, out("rdi") _, out("rcx") _, out("xmm0") _,
+            options(nostack),
+        )
+    };
+}
+
+/// Expands `$run!(load, end, store, flush, fence)` for the combination that an operation is.
+macro_rules! with_code_of {
+    ($operation:expr, $run:ident) => {
+        match $operation.store {
+            Store::Nothing => with_flush!($operation, $run, "", "", ""),
+            Store::Mov8 => with_flush!($operation, $run, "", "", "mov [rax], r8"),
+            Store::Vector16 => with_flush!($operation, $run, "movdqa xmm0, [{line}]", "", "movdqa [rax], xmm0"),
+            Store::Vector32 => {
+                with_flush!($operation, $run, "vmovdqa ymm0, [{line}]", "vzeroupper", "vmovdqa [rax], ymm0")
+            }
+            Store::Vector32Twice => with_flush!(
+                $operation,
+                $run,
+                "vmovdqa ymm0, [{line}]",
+                "vzeroupper",
+                "vmovdqa [rax], ymm0\nvmovdqa [rax + 32], ymm0"
+            ),
+            Store::Vector64 => {
+                with_flush!($operation, $run, "vmovdqa64 zmm0, [{line}]", "vzeroupper", "vmovdqa64 [rax], zmm0")
+            }
+            Store::NonTemporal8 => with_flush!($operation, $run, "", "", "movnti [rax], r8"),
+            Store::NonTemporal16 => with_flush!($operation, $run, "movdqa xmm0, [{line}]", "", "movntdq [rax], xmm0"),
+            Store::NonTemporal32 => {
+                with_flush!($operation, $run, "vmovdqa ymm0, [{line}]", "vzeroupper", "vmovntdq [rax], ymm0")
+            }
+            Store::NonTemporal64 => {
+                with_flush!($operation, $run, "vmovdqa64 zmm0, [{line}]", "vzeroupper", "vmovntdq [rax], zmm0")
+            }
+            Store::RepMovsq => {
+                with_flush!($operation, $run, "", "", "mov rdi, rax\nmov rsi, {line}\nmov ecx, 8\nrep movsq")
+            }
+            Store::RepMovsb => {
+                with_flush!($operation, $run, "", "", "mov rdi, rax\nmov rsi, {line}\nmov ecx, 64\nrep movsb")
+            }
+            Store::Movdiri => with_flush!($operation, $run, "", "", "movdiri [rax], r8"),
+            Store::Movdir64b => with_flush!($operation, $run, "", "", "movdir64b rax, [{line}]"),
+        }
+    };
+}
+
+macro_rules! with_flush {
+    ($operation:expr, $run:ident, $load:literal, $end:literal, $store:literal) => {
+        match $operation.flush {
+            Flush::None => with_fence!($operation, $run, $load, $end, $store, ""),
+            Flush::Clflush => with_fence!($operation, $run, $load, $end, $store, "clflush [rax]"),
+            Flush::Clflushopt => with_fence!($operation, $run, $load, $end, $store, "clflushopt [rax]"),
+            Flush::Clwb => with_fence!($operation, $run, $load, $end, $store, "clwb [rax]"),
+        }
+    };
+}
+
+macro_rules! with_fence {
+    ($operation:expr, $run:ident, $load:literal, $end:literal, $store:literal, $flush:literal) => {
+        match $operation.fence {
+            Fence::None => $run!($load, $end, $store, $flush, ""),
+            Fence::Sfence => $run!($load, $end, $store, $flush, "sfence"),
+            Fence::Mfence => $run!($load, $end, $store, $flush, "mfence"),
+        }
+    };
+}
+
+/// Runs an operation at each address, one after the other.
+///
+/// # Safety
+/// Each address is a multiple of 64 and writable for 64 bytes; the operation [is available](Operation::is_available).
+#[inline(never)]
+pub unsafe fn sustained(operation: Operation, addresses: &[*mut u8]) {
+    macro_rules! run {
+        ($load:literal, $end:literal, $store:literal, $flush:literal, $fence:literal) => {
+            // SAFETY: writes 64 bytes at most at each address, which the caller answers for.
+            unsafe { for_each_address!(addresses, $load, $end, $store, $flush, $fence) }
+        };
+    }
+    with_code_of!(operation, run)
+}
+
+/// Runs an operation at each address, and tells the ticks that each took until an MFENCE after it was executed.
+///
+/// # Safety
+/// As [`sustained`].
+///
+/// # Panics
+/// If there is not a time for each address.
+#[inline(never)]
+pub unsafe fn isolated(operation: Operation, addresses: &[*mut u8], times: &mut [u64]) {
+    assert_eq!(addresses.len(), times.len());
+    macro_rules! run {
+        ($load:literal, $end:literal, $store:literal, $flush:literal, $fence:literal) => {
+            // SAFETY: as `sustained`, and writes a time for each address.
+            unsafe { time_each_address!(addresses, times, $load, $end, $store, $flush, $fence) }
+        };
+    }
+    with_code_of!(operation, run)
+}
+
+/// Waits until everything before has been executed and is visible, and what was to be written back is on its way.
+#[inline]
+pub fn wait() {
+    // SAFETY: a fence touches no memory; without `nomem` the compiler moves no access across it.
+    unsafe { asm!("mfence", options(nostack, preserves_flags)) };
+}
+
+/// Whether this CPU has the instructions.
+pub(super) fn is_available(operation: Operation) -> bool {
+    let has = match operation.store {
+        Store::Nothing | Store::Mov8 | Store::Vector16 | Store::NonTemporal8 | Store::NonTemporal16 => true,
+        Store::RepMovsq | Store::RepMovsb => true,
+        Store::Vector32 | Store::Vector32Twice | Store::NonTemporal32 => is_x86_feature_detected!("avx"),
+        Store::Vector64 | Store::NonTemporal64 => is_x86_feature_detected!("avx512f"),
+        Store::Movdiri => leaf_7_ecx() >> 27 & 1 == 1,
+        Store::Movdir64b => leaf_7_ecx() >> 28 & 1 == 1,
+    };
+    has && match operation.flush {
+        Flush::None | Flush::Clflush => true,
+        Flush::Clflushopt => leaf_7_ebx() >> 23 & 1 == 1,
+        Flush::Clwb => leaf_7_ebx() >> 24 & 1 == 1,
+    }
+}
+
+// CPUID leaf 7 (Intel SDM volume 2, CPUID).
+fn leaf_7_ebx() -> u32 {
+    std::arch::x86_64::__cpuid_count(7, 0).ebx
+}
+
+fn leaf_7_ecx() -> u32 {
+    std::arch::x86_64::__cpuid_count(7, 0).ecx
+}

@@ -1,0 +1,25 @@
+//! What can go wrong in a benchmark.
+
+use thiserror::Error;
+
+/// Result of a benchmark's step.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are named by the message above each variant
+pub enum Error {
+    #[error(transparent)]
+    Pool(#[from] pmem::Error),
+    #[error("no memory to measure: {what}; ask for less, or for another place")]
+    Memory { what: String },
+    #[error("the plan cannot be understood: {where_}: {what}")]
+    Plan { where_: String, what: String },
+}
+
+impl Error {
+    pub(crate) fn memory(what: String) -> Error {
+        Error::Memory { what }
+    }
+}

@@ -1,0 +1,206 @@
+//! The memory that is measured: ordinary memory, or a file or device that is mapped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pmem::{Backing, Mapped, Mapping, Media, MediaFile, MediaMap, OpenMode, Provenance, Stripe, Touch};
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+use crate::error::{Error, Result};
+
+/// Where memory comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Ordinary memory.
+    Dram,
+    /// A new file in this folder, which is removed afterwards.
+    Folder(PathBuf),
+    /// A whole device-DAX device, whose content is lost.
+    Device(PathBuf),
+}
+
+/// The size of pages that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB, as far as the system has them.
+    Huge,
+}
+
+/// Memory that is mapped, populated and writable as long as it lives.
+#[derive(Debug)]
+pub struct Memory {
+    source: Source,
+    base: *mut u8,
+    len_bytes: usize,
+    /// The size that its pages really have.
+    page_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Source {
+    Anonymous { start: *mut u8, mapped_bytes: usize },
+    File { _map: Mapping, backing: Backing, path: Option<PathBuf> },
+}
+
+// SAFETY: the value owns its mapping, whose addresses are valid on every thread.
+unsafe impl Send for Memory {}
+// SAFETY: it gives out raw pointers only; who uses them answers for races.
+unsafe impl Sync for Memory {}
+
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+impl Memory {
+    /// Maps and populates so many bytes.
+    ///
+    /// # Errors
+    /// `Memory` when the system has not so much, or the place cannot be used.
+    pub fn new(place: &Place, pages: Pages, len_bytes: usize) -> Result<Memory> {
+        let mut memory = match place {
+            Place::Dram => Memory::anonymous(pages, len_bytes)?,
+            Place::Folder(folder) => Memory::file(folder, len_bytes)?,
+            Place::Device(path) => Memory::device(path, len_bytes)?,
+        };
+        memory.page_bytes = page_bytes_at(memory.base.addr()).unwrap_or(rustix::param::page_size());
+        Ok(memory)
+    }
+
+    fn anonymous(pages: Pages, len_bytes: usize) -> Result<Memory> {
+        let failed = |error: rustix::io::Errno| Error::memory(format!("{len_bytes} bytes of memory: {error}"));
+        let mapped_bytes = len_bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a new mapping, which the kernel places where nothing is.
+        let start = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags) };
+        let start = start.map_err(failed)?.cast::<u8>();
+        let base = start.wrapping_add(start.addr().wrapping_neg() % HUGE_PAGE_BYTES);
+        let memory = Memory { source: Source::Anonymous { start, mapped_bytes }, base, len_bytes, page_bytes: 0 };
+        let advice = match pages {
+            Pages::Small => Advice::LinuxNoHugepage,
+            Pages::Huge => Advice::LinuxHugepage,
+        };
+        let whole = len_bytes.next_multiple_of(HUGE_PAGE_BYTES);
+        // SAFETY: the range lies in the mapping, which has no content yet. Where there are no huge pages the advice is
+        // refused, and the size of the pages is looked at afterwards.
+        let _ = unsafe { mm::madvise(base.cast(), whole, advice) };
+        // SAFETY: as above.
+        unsafe { mm::madvise(base.cast(), len_bytes.next_multiple_of(4096), Advice::LinuxPopulateWrite) }.map_err(failed)?;
+        Ok(memory)
+    }
+
+    fn file(folder: &Path, len_bytes: usize) -> Result<Memory> {
+        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        let media = Mapped::new();
+        let file = media.create(&path, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
+        Memory::mapped(&media, file, len_bytes, Some(path))
+    }
+
+    fn device(path: &Path, len_bytes: usize) -> Result<Memory> {
+        let media = Mapped::new();
+        let file = media.open(path, OpenMode::Writer)?;
+        Memory::mapped(&media, file, len_bytes, None)
+    }
+
+    fn mapped(media: &Mapped, file: pmem::MappedFile, len_bytes: usize, path: Option<PathBuf>) -> Result<Memory> {
+        let remove = RemovedFile(path);
+        let backing = file.backing().clone();
+        let map = media.map(&[Arc::new(file)], Stripe::SINGLE, OpenMode::Writer)?;
+        if map.len_bytes() < len_bytes as u64 {
+            return Err(Error::memory(format!("the device has {} bytes, not {len_bytes}", map.len_bytes())));
+        }
+        map.guard(0, len_bytes as u64, Touch::Store)?;
+        let base = map.base();
+        let path = remove.keep();
+        Ok(Memory { source: Source::File { _map: map, backing, path }, base, len_bytes, page_bytes: 0 })
+    }
+
+    /// First byte, at a multiple of a page.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// How many bytes there are.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// The size that its pages really have.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Whether figures of it are of the device that they speak of.
+    pub fn provenance(&self) -> Provenance {
+        match &self.source {
+            Source::Anonymous { .. } => Provenance::Measured,
+            Source::File { backing, .. } => backing.provenance,
+        }
+    }
+
+    /// What lies under it; nothing for ordinary memory, which promises nothing.
+    pub fn backing(&self) -> Option<&Backing> {
+        match &self.source {
+            Source::Anonymous { .. } => None,
+            Source::File { backing, .. } => Some(backing),
+        }
+    }
+}
+
+/// A file that is removed again when something fails.
+struct RemovedFile(Option<PathBuf>);
+
+impl RemovedFile {
+    fn keep(mut self) -> Option<PathBuf> {
+        self.0.take()
+    }
+}
+
+impl Drop for RemovedFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        match &mut self.source {
+            Source::Anonymous { start, mapped_bytes } => {
+                // SAFETY: the mapping is ours, and whoever used it borrowed this value.
+                let _ = unsafe { mm::munmap(start.cast(), *mapped_bytes) };
+            }
+            Source::File { path, .. } => drop(RemovedFile(path.take())),
+        }
+    }
+}
+
+/// The page size behind an address, as the kernel has mapped it: KernelPageSize, or 2 MiB where huge pages make up all
+/// that is there of the mapping (proc_pid_smaps(5)).
+fn page_bytes_at(address: usize) -> Option<usize> {
+    let text = fs::read_to_string("/proc/self/smaps").ok()?;
+    let mut is_it = false;
+    let (mut kernel_kib, mut resident_kib, mut huge_kib) = (4, 0, 0);
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next()?;
+        if let Some((low, high)) = first.split_once('-') {
+            if is_it {
+                break;
+            }
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            is_it = (number(low)?..number(high)?).contains(&address);
+        } else if is_it {
+            let kib: usize = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+            match first {
+                "KernelPageSize:" => kernel_kib = kib,
+                "Rss:" => resident_kib = kib,
+                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:" => huge_kib += kib,
+                _ => {}
+            }
+        }
+    }
+    let is_huge = huge_kib > 0 && 10 * huge_kib >= 9 * resident_kib;
+    is_it.then_some(if is_huge { HUGE_PAGE_BYTES } else { kernel_kib << 10 })
+}
