@@ -8,7 +8,54 @@
 #[path = "code/x86_64.rs"]
 mod arch;
 
+#[cfg(target_arch = "x86_64")]
+#[path = "code/blocks_x86_64.rs"]
+mod block;
+
 pub use arch::{isolated, sustained, wait};
+pub use block::blocks;
+
+/// What is stored in each word, so that whoever reads it back knows that it arrived.
+pub const STORED: u64 = 0x5245_4d41_4e45_4e54;
+
+/// 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+pub struct Line(pub [u64; 8]);
+
+/// What is done with each line of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It is loaded.
+    Load,
+    /// It is stored to through the cache.
+    Store,
+    /// It is stored to and written back by CLFLUSH.
+    Clflush,
+    /// It is stored to and written back by CLFLUSHOPT.
+    Clflushopt,
+    /// It is stored to and written back by CLWB.
+    Clwb,
+    /// It is stored past the cache, by vectors.
+    NonTemporal,
+    /// It is stored past the cache, by eight MOVNTI, as in Abed Abud et al.
+    Movnti,
+    /// It is stored past the cache, by MOVDIR64B.
+    Movdir64b,
+    /// It is stored by REP MOVSQ.
+    Movsq,
+}
+
+/// The width of the vectors that do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Width {
+    /// SSE2.
+    Bytes16,
+    /// AVX.
+    Bytes32,
+    /// AVX-512.
+    Bytes64,
+}
 
 /// How bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,13 +189,93 @@ impl Fence {
 impl Operation {
     /// Whether this CPU has the instructions.
     pub fn is_available(self) -> bool {
-        arch::is_available(self)
+        arch::has_store(self.store) && arch::has_flush(self.flush)
+    }
+}
+
+impl Access {
+    /// All of them.
+    pub const ALL: [Access; 9] = [
+        Access::Load,
+        Access::Store,
+        Access::Clflush,
+        Access::Clflushopt,
+        Access::Clwb,
+        Access::NonTemporal,
+        Access::Movnti,
+        Access::Movdir64b,
+        Access::Movsq,
+    ];
+
+    /// The name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Load => "load",
+            Access::Store => "store",
+            Access::Clflush => "clflush",
+            Access::Clflushopt => "clflushopt",
+            Access::Clwb => "clwb",
+            Access::NonTemporal => "nt",
+            Access::Movnti => "movnti",
+            Access::Movdir64b => "movdir64b",
+            Access::Movsq => "movsq",
+        }
+    }
+
+    /// Whether this CPU has the instructions.
+    pub fn is_available(self, width: Width) -> bool {
+        block::has_blocks(self, width)
+    }
+}
+
+impl Width {
+    /// All of them.
+    pub const ALL: [Width; 3] = [Width::Bytes16, Width::Bytes32, Width::Bytes64];
+
+    /// The widest that this CPU has.
+    pub fn widest() -> Width {
+        let has = |width: &Width| Access::Load.is_available(*width);
+        Width::ALL.into_iter().rfind(has).expect("every CPU has the first")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every access goes over each line of each block once, whatever their number, and over no other.
+    #[test]
+    fn every_access_goes_over_the_blocks_that_are_given() {
+        let mut memory = vec![Line([0; 8]); 64];
+        let all = Access::ALL.into_iter().flat_map(|access| Width::ALL.map(|width| (access, width)));
+        for (access, width, fence) in all.flat_map(|(access, width)| Fence::ALL.map(|fence| (access, width, fence))) {
+            if !access.is_available(width) {
+                println!("not run: this CPU has no {access:?} of {width:?}");
+                continue;
+            }
+            for lines in [1, 7, 8, 9, 16, 19] {
+                for (number, line) in memory.iter_mut().enumerate() {
+                    *line = if access == Access::Load { Line([1 << number; 8]) } else { Line([0; 8]) };
+                }
+                let blocks_at = [40, 3];
+                let base = memory.as_mut_ptr().cast::<u8>();
+                let addresses = blocks_at.map(|line| base.wrapping_add(64 * line));
+                let mut line = if access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
+                // SAFETY: the blocks lie in the vector, and the access is available.
+                unsafe { blocks(access, width, fence, &addresses, lines, &mut line) };
+                let is_in = |number: usize| blocks_at.iter().any(|&at| (at..at + lines).contains(&number));
+                if access == Access::Load {
+                    let expected = (0..64).filter(|&number| is_in(number)).fold(0u64, |sum, number| sum ^ 1 << number);
+                    assert_eq!(line, Line([expected; 8]), "{access:?} {width:?} {lines}");
+                } else {
+                    for (number, line) in memory.iter().enumerate() {
+                        let expected = if is_in(number) { STORED } else { 0 };
+                        assert_eq!(line.0, [expected; 8], "{access:?} {width:?} {lines} {number}");
+                    }
+                }
+            }
+        }
+    }
 
     /// Every combination stores what it says, where it says, once for each address, and nothing else.
     #[test]

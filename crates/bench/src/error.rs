@@ -14,6 +14,10 @@ pub enum Error {
     Pool(#[from] pmem::Error),
     #[error("no memory to measure: {what}; ask for less, or for another place")]
     Memory { what: String },
+    #[error("it cannot be measured here: {what}")]
+    Unavailable { what: String },
+    #[error("{what} is not what it must be; the figure is not used")]
+    Wrong { what: &'static str },
     #[error("the plan cannot be understood: {where_}: {what}")]
     Plan { where_: String, what: String },
 }
@@ -21,5 +25,9 @@ pub enum Error {
 impl Error {
     pub(crate) fn memory(what: String) -> Error {
         Error::Memory { what }
+    }
+
+    pub(crate) fn unavailable(what: String) -> Error {
+        Error::Unavailable { what }
     }
 }

@@ -1,10 +1,13 @@
 //! Microbenchmark for persistent memory and for what database operators do on it.
 
+#[allow(unsafe_code)] // runs the code that is measured
+pub mod bandwidth;
 #[allow(unsafe_code)] // follows addresses
 pub mod chain;
 pub mod clock;
 #[allow(unsafe_code)] // the instructions that are measured
 pub mod code;
+pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;

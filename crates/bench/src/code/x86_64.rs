@@ -2,14 +2,9 @@
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use super::{Fence, Flush, Operation, Store};
+use super::{Fence, Flush, Line, Operation, Store};
 
-/// What is stored: 64 bytes, so that whoever reads them back knows what arrived.
-#[repr(align(64))]
-#[allow(dead_code)] // read by the loops
-struct Line([u64; 8]);
-
-static LINE: Line = Line([0x5245_4d41_4e45_4e54; 8]);
+static LINE: Line = Line([super::STORED; 8]);
 
 /// Runs `$each` for each address in a list, after it was loaded to rax. Bodies may use r8 and zmm0, which have the bytes, and
 /// rsi, rdi and rcx.
@@ -185,17 +180,21 @@ pub fn wait() {
     unsafe { asm!("mfence", options(nostack, preserves_flags)) };
 }
 
-/// Whether this CPU has the instructions.
-pub(super) fn is_available(operation: Operation) -> bool {
-    let has = match operation.store {
+/// Whether this CPU has the instruction.
+pub(super) fn has_store(store: Store) -> bool {
+    match store {
         Store::Nothing | Store::Mov8 | Store::Vector16 | Store::NonTemporal8 | Store::NonTemporal16 => true,
         Store::RepMovsq | Store::RepMovsb => true,
         Store::Vector32 | Store::Vector32Twice | Store::NonTemporal32 => is_x86_feature_detected!("avx"),
         Store::Vector64 | Store::NonTemporal64 => is_x86_feature_detected!("avx512f"),
         Store::Movdiri => leaf_7_ecx() >> 27 & 1 == 1,
         Store::Movdir64b => leaf_7_ecx() >> 28 & 1 == 1,
-    };
-    has && match operation.flush {
+    }
+}
+
+/// Whether this CPU has the instruction.
+pub(super) fn has_flush(flush: Flush) -> bool {
+    match flush {
         Flush::None | Flush::Clflush => true,
         Flush::Clflushopt => leaf_7_ebx() >> 23 & 1 == 1,
         Flush::Clwb => leaf_7_ebx() >> 24 & 1 == 1,

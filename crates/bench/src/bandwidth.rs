@@ -1,0 +1,174 @@
+//! How many bytes a second go through, by one or several threads, in blocks of any number of lines.
+
+use std::time::Duration;
+
+use crate::code::{self, Access, Fence, Line, STORED, Width};
+use crate::crew::{self, Done};
+use crate::error::{Error, Result};
+use crate::memory::Memory;
+use crate::pattern::{Pattern, Walk};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// What is done with each line.
+    pub access: Access,
+    /// By vectors of this width.
+    pub width: Width,
+    /// What waits after each block.
+    pub fence: Fence,
+    /// Bytes of a block, a multiple of 64.
+    pub block_bytes: usize,
+    /// The order of the blocks.
+    pub pattern: Pattern,
+    /// Bytes of the working set of all threads; each has a part of its own.
+    pub len_bytes: usize,
+    /// How many threads.
+    pub threads: usize,
+}
+
+/// Bytes between two looks at whether the time is over, and the most blocks: their addresses stay in the first-level cache.
+const TURN_BYTES: usize = 4 << 20;
+const TURN_BLOCKS: usize = 1024;
+const LINE_BYTES: usize = 64;
+
+impl Transfer {
+    /// Transfers for so long; what each thread did, in bytes.
+    ///
+    /// # Errors
+    /// `Unavailable` when the CPU has not the instructions, a part is shorter than a block, or a thread cannot be had;
+    /// `Wrong` when the bytes that were loaded are not those that lie there.
+    pub fn run(&self, memory: &mut Memory, for_time: Duration, seed: u64) -> Result<Vec<Done>> {
+        let part_bytes = self.len_bytes / self.threads / self.block_bytes * self.block_bytes;
+        if !self.access.is_available(self.width) {
+            return Err(Error::unavailable(format!("this CPU has no {:?} of {:?}", self.access, self.width)));
+        }
+        if part_bytes == 0 || !self.block_bytes.is_multiple_of(LINE_BYTES) || self.len_bytes > memory.len_bytes() {
+            let (threads, block_bytes) = (self.threads, self.block_bytes);
+            let what = format!("{} bytes for {threads} threads in blocks of {block_bytes} bytes", self.len_bytes);
+            return Err(Error::unavailable(what));
+        }
+        if self.access == Access::Load {
+            fill(memory, self.len_bytes);
+        }
+        let base = memory.base().addr();
+        base.checked_add(self.len_bytes).expect("it is mapped");
+        let mut sums = vec![Sum::default(); self.threads];
+        let memory: &Memory = memory;
+        let workers = sums.iter_mut().enumerate().map(|(number, sum)| {
+            let start = memory.base().wrapping_add(number * part_bytes);
+            self.worker(Part { start, blocks: part_bytes / self.block_bytes }, seed + number as u64, sum)
+        });
+        let done = crew::work_together(workers.collect(), for_time)?;
+        if self.access == Access::Load && !sums.iter().all(Sum::is_right) {
+            return Err(Error::Wrong { what: "the sum of the bytes that were loaded" });
+        }
+        Ok(done)
+    }
+
+    fn worker<'s>(&self, part: Part, seed: u64, sum: &'s mut Sum) -> impl FnMut() -> u64 + Send + use<'s> {
+        let Transfer { access, width, fence, block_bytes, pattern, .. } = *self;
+        let lines = block_bytes / LINE_BYTES;
+        let blocks_a_turn = (TURN_BYTES / block_bytes).clamp(1, TURN_BLOCKS);
+        let mut walk = Walk::new(pattern, part.blocks, seed);
+        let mut line = if access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
+        let mut addresses = Addresses(Vec::with_capacity(blocks_a_turn));
+        move || {
+            // All of it, and not its fields one by one, goes to the thread.
+            let (part, addresses) = (&part, &mut addresses);
+            addresses.0.clear();
+            addresses.0.extend((0..blocks_a_turn).map(|_| part.start.wrapping_add(walk.next_line() * block_bytes)));
+            // SAFETY: the blocks lie in the part of the memory that is this thread's; that the CPU has the instructions
+            // was asked.
+            unsafe { code::blocks(access, width, fence, &addresses.0, lines, &mut line) };
+            if access == Access::Load {
+                sum.loaded_lines += (blocks_a_turn * lines) as u64;
+                sum.words = line.0;
+            } else {
+                code::wait();
+            }
+            (blocks_a_turn * block_bytes) as u64
+        }
+    }
+}
+
+/// A thread's part of the memory.
+struct Part {
+    start: *mut u8,
+    blocks: usize,
+}
+
+// SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
+unsafe impl Send for Part {}
+
+struct Addresses(Vec<*mut u8>);
+
+// SAFETY: as above.
+unsafe impl Send for Addresses {}
+
+/// The exclusive or of all words that were loaded. Each word is the same, so it is that of one word when their number is
+/// odd, and 0 else.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    loaded_lines: u64,
+    words: [u64; 8],
+}
+
+impl Sum {
+    fn is_right(&self) -> bool {
+        let expected = if self.loaded_lines % 2 == 1 { STORED } else { 0 };
+        self.words == [expected; 8]
+    }
+}
+
+/// Puts what is stored into every word.
+fn fill(memory: &mut Memory, len_bytes: usize) {
+    let addresses = [memory.base()];
+    let mut line = Line([STORED; 8]);
+    // SAFETY: whole lines of the memory, which is borrowed alone; every CPU has these instructions.
+    unsafe {
+        code::blocks(Access::Store, Width::Bytes16, Fence::Sfence, &addresses, len_bytes / LINE_BYTES, &mut line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Pages, Place};
+
+    fn transfer(access: Access, pattern: Pattern, block_bytes: usize, threads: usize) -> Transfer {
+        let (width, fence, len_bytes) = (Width::Bytes16, Fence::None, 1 << 20);
+        Transfer { access, width, fence, block_bytes, pattern, len_bytes, threads }
+    }
+
+    #[test]
+    fn what_is_loaded_is_summed_up_and_what_is_stored_arrives() {
+        let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 20).unwrap();
+        let time = Duration::from_millis(2);
+        for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Zipf(0.99), Pattern::Stride(4096)] {
+            for (block_bytes, threads) in [(64, 1), (5568, 2), (1 << 18, 3)] {
+                let done = transfer(Access::Load, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
+                assert!(done.len() == threads && done.iter().all(|done| done.work.is_multiple_of(block_bytes as u64)));
+                transfer(Access::NonTemporal, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
+            }
+        }
+        // SAFETY: a word of the memory.
+        let word = |at: usize| unsafe { memory.base().add(at).cast::<u64>().read() };
+        assert_eq!(word(0), STORED);
+    }
+
+    #[test]
+    fn a_wrong_sum_is_noticed_and_what_cannot_be_is_refused() {
+        let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 20).unwrap();
+        let refused = |block_bytes, threads, memory: &mut Memory| {
+            let transfer = transfer(Access::Load, Pattern::Sequential, block_bytes, threads);
+            assert!(matches!(transfer.run(memory, Duration::ZERO, 1), Err(Error::Unavailable { .. })));
+        };
+        refused(1 << 20, 2, &mut memory);
+        refused(100, 1, &mut memory);
+        refused(2 << 20, 1, &mut memory);
+        assert!(Sum::default().is_right());
+        assert!(Sum { loaded_lines: 3, words: [STORED; 8] }.is_right());
+        assert!(!Sum { loaded_lines: 2, words: [STORED; 8] }.is_right());
+    }
+}

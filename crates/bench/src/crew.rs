@@ -1,0 +1,99 @@
+//! Threads that work at the same time, each on a CPU of its own.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::clock::monotonic_ns;
+use crate::error::{Error, Result};
+
+/// The CPUs that this process may use, in order.
+pub fn cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let found: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
+    if found.is_empty() { vec![0] } else { found }
+}
+
+/// Keeps the calling thread on a CPU.
+///
+/// # Errors
+/// `Unavailable` when the process may not use it.
+pub fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|error| Error::unavailable(format!("CPU {cpu}: {error}")))
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Done {
+    /// Units of work.
+    pub work: u64,
+    /// In so many nanoseconds.
+    pub ns: u64,
+}
+
+impl Done {
+    /// Units of work in a second.
+    pub fn per_second(&self) -> f64 {
+        self.work as f64 / self.ns.max(1) as f64 * 1e9
+    }
+}
+
+/// Has each worker do turns until the time is over: all start together, none stops while another has a turn to begin. Worker
+/// k runs on the k-th CPU, again from the first on when there are more workers. A worker's turn returns what it did.
+///
+/// # Errors
+/// `Unavailable` when a thread cannot be had.
+pub fn work_together<W>(workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>>
+where
+    W: FnMut() -> u64 + Send,
+{
+    let cpus = cpus();
+    let (start, is_over) = (Barrier::new(workers.len() + 1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut turn)| {
+                let (start, is_over, cpu) = (&start, &is_over, cpus[number % cpus.len()]);
+                scope.spawn(move || {
+                    let pinned = pin(cpu);
+                    start.wait();
+                    let began = monotonic_ns();
+                    let mut done = Done::default();
+                    while !is_over.load(Ordering::Relaxed) {
+                        done.work += turn();
+                    }
+                    done.ns = monotonic_ns() - began;
+                    pinned.map(|()| done)
+                })
+            })
+            .collect();
+        start.wait();
+        std::thread::sleep(for_time);
+        is_over.store(true, Ordering::Relaxed);
+        handles.into_iter().map(|handle| handle.join().expect("a worker does not panic")).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_start_together_and_tell_what_they_did() {
+        let turns = [1u64, 10];
+        let workers: Vec<_> = turns.iter().map(|&work| move || work).collect();
+        let done = work_together(workers, Duration::from_millis(1)).unwrap();
+        assert_eq!(done.len(), 2);
+        for (done, work) in done.iter().zip(turns) {
+            assert!(done.work.is_multiple_of(work) && done.ns >= 1_000_000, "{done:?}");
+            assert!(done.per_second() >= 0.0);
+        }
+        assert!(work_together(Vec::<fn() -> u64>::new(), Duration::ZERO).unwrap().is_empty());
+        assert!(pin(CpuSet::MAX_CPU - 1).is_err());
+    }
+}
