@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::code::{self, Access, Fence, Line, STORED, Width};
+use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
@@ -69,25 +69,26 @@ impl Transfer {
     fn worker<'s>(&self, part: Part, seed: u64, sum: &'s mut Sum) -> impl FnMut() -> u64 + Send + use<'s> {
         let Transfer { access, width, fence, block_bytes, pattern, .. } = *self;
         let lines = block_bytes / LINE_BYTES;
-        let blocks_a_turn = (TURN_BYTES / block_bytes).clamp(1, TURN_BLOCKS);
-        let mut walk = Walk::new(pattern, part.blocks, seed);
+        let mut order = Order::new(pattern, &part, block_bytes, seed);
         let mut line = if access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
-        let mut addresses = Addresses(Vec::with_capacity(blocks_a_turn));
         move || {
             // All of it, and not its fields one by one, goes to the thread.
-            let (part, addresses) = (&part, &mut addresses);
-            addresses.0.clear();
-            addresses.0.extend((0..blocks_a_turn).map(|_| part.start.wrapping_add(walk.next_line() * block_bytes)));
+            let order = &mut order;
+            let blocks = order.next_turn();
+            let visited = match &blocks {
+                Blocks::List(list) => list.len() as u64,
+                Blocks::Scattered(_, numbers) => numbers.end - numbers.start,
+            };
             // SAFETY: the blocks lie in the part of the memory that is this thread's; that the CPU has the instructions
             // was asked.
-            unsafe { code::blocks(access, width, fence, &addresses.0, lines, &mut line) };
+            unsafe { code::blocks(access, width, fence, blocks, lines, &mut line) };
             if access == Access::Load {
-                sum.loaded_lines += (blocks_a_turn * lines) as u64;
+                sum.loaded_lines += visited * lines as u64;
                 sum.words = line.0;
             } else {
                 code::wait();
             }
-            (blocks_a_turn * block_bytes) as u64
+            visited * block_bytes as u64
         }
     }
 }
@@ -101,10 +102,52 @@ struct Part {
 // SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
 unsafe impl Send for Part {}
 
-struct Addresses(Vec<*mut u8>);
+/// The blocks of one turn after the other. Where it can be computed beside the accesses, it is; a list that is made between
+/// turns would take as long as small blocks do.
+enum Order {
+    Scattered { scatter: Scatter, blocks: u64, next: u64, a_turn: u64 },
+    Listed { walk: Walk, start: *mut u8, block_bytes: usize, list: Vec<*mut u8> },
+}
 
 // SAFETY: as above.
-unsafe impl Send for Addresses {}
+unsafe impl Send for Order {}
+
+impl Order {
+    /// In a random order there are as many blocks as the largest power of two that fits.
+    fn new(pattern: Pattern, part: &Part, block_bytes: usize, seed: u64) -> Order {
+        let a_turn = (TURN_BYTES / block_bytes).max(1) as u64;
+        let bits = part.blocks.ilog2();
+        let (scatter, blocks) = match pattern {
+            Pattern::Sequential => (Scatter::in_order(part.start, block_bytes), part.blocks as u64),
+            Pattern::Random => (Scatter::random(part.start, block_bytes, bits, seed), 1 << bits),
+            Pattern::Stride(_) | Pattern::Zipf(_) | Pattern::SameLine => {
+                let list = Vec::with_capacity(a_turn.min(TURN_BLOCKS as u64) as usize);
+                return Order::Listed {
+                    walk: Walk::new(pattern, part.blocks, seed),
+                    start: part.start,
+                    block_bytes,
+                    list,
+                };
+            }
+        };
+        Order::Scattered { scatter, blocks, next: 0, a_turn }
+    }
+
+    fn next_turn(&mut self) -> Blocks<'_> {
+        match self {
+            Order::Scattered { scatter, blocks, next, a_turn } => {
+                let numbers = *next..(*next + *a_turn).min(*blocks);
+                *next = if numbers.end == *blocks { 0 } else { numbers.end };
+                Blocks::Scattered(scatter, numbers)
+            }
+            Order::Listed { walk, start, block_bytes, list } => {
+                list.clear();
+                list.extend((0..list.capacity()).map(|_| start.wrapping_add(walk.next_line() * *block_bytes)));
+                Blocks::List(list)
+            }
+        }
+    }
+}
 
 /// The exclusive or of all words that were loaded. Each word is the same, so it is that of one word when their number is
 /// odd, and 0 else.
@@ -127,7 +170,8 @@ fn fill(memory: &mut Memory, len_bytes: usize) {
     let mut line = Line([STORED; 8]);
     // SAFETY: whole lines of the memory, which is borrowed alone; every CPU has these instructions.
     unsafe {
-        code::blocks(Access::Store, Width::Bytes16, Fence::Sfence, &addresses, len_bytes / LINE_BYTES, &mut line);
+        let one = Blocks::List(&addresses);
+        code::blocks(Access::Store, Width::Bytes16, Fence::Sfence, one, len_bytes / LINE_BYTES, &mut line);
     }
 }
 

@@ -4,6 +4,8 @@
 //! addresses, in two forms: *sustained*, one after the other between two readings of the clock, and *isolated*, each between
 //! two readings of its own.
 
+use std::ops::Range;
+
 #[cfg(target_arch = "x86_64")]
 #[path = "code/x86_64.rs"]
 mod arch;
@@ -44,6 +46,55 @@ pub enum Access {
     Movdir64b,
     /// It is stored by REP MOVSQ.
     Movsq,
+}
+
+/// The blocks that are visited.
+#[derive(Clone, Debug)]
+pub enum Blocks<'a> {
+    /// Those at these addresses.
+    List(&'a [*mut u8]),
+    /// Those of these numbers.
+    Scattered(&'a Scatter, Range<u64>),
+}
+
+/// A bijection of the numbers of blocks, as many as a power of two: a product, what is left of it shifted over it, and
+/// another product. With neither product nor shift, blocks lie in the order of their numbers, and there may be any number.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Scatter {
+    first_factor: u64,
+    mask: u64,
+    shift: u64,
+    second_factor: u64,
+    block_bytes: u64,
+    base: u64,
+}
+
+impl Scatter {
+    /// Blocks one after the other, from an address on.
+    pub fn in_order(base: *mut u8, block_bytes: usize) -> Scatter {
+        let (base, block_bytes) = (base.expose_provenance() as u64, block_bytes as u64);
+        Scatter { first_factor: 1, mask: u64::MAX, shift: 63, second_factor: 1, block_bytes, base }
+    }
+
+    /// 2^`bits` blocks in an order that no prefetcher knows.
+    ///
+    /// # Panics
+    /// If there are more than 2^40.
+    pub fn random(base: *mut u8, block_bytes: usize, bits: u32, seed: u64) -> Scatter {
+        assert!(bits <= 40, "2^{bits} blocks");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (first_factor, second_factor) = (rng.u64(..) | 1, rng.u64(..) | 1);
+        let shift = u64::from(bits.div_ceil(2).max(1));
+        let (mask, base) = ((1 << bits) - 1, base.expose_provenance() as u64);
+        Scatter { first_factor, mask, shift, second_factor, block_bytes: block_bytes as u64, base }
+    }
+
+    /// The place of a block among all.
+    pub fn place(&self, number: u64) -> u64 {
+        let mixed = number.wrapping_mul(self.first_factor) & self.mask;
+        (mixed ^ mixed >> self.shift).wrapping_mul(self.second_factor) & self.mask
+    }
 }
 
 /// The width of the vectors that do it.
@@ -262,7 +313,7 @@ mod tests {
                 let addresses = blocks_at.map(|line| base.wrapping_add(64 * line));
                 let mut line = if access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
                 // SAFETY: the blocks lie in the vector, and the access is available.
-                unsafe { blocks(access, width, fence, &addresses, lines, &mut line) };
+                unsafe { blocks(access, width, fence, Blocks::List(&addresses), lines, &mut line) };
                 let is_in = |number: usize| blocks_at.iter().any(|&at| (at..at + lines).contains(&number));
                 if access == Access::Load {
                     let expected = (0..64).filter(|&number| is_in(number)).fold(0u64, |sum, number| sum ^ 1 << number);
@@ -274,6 +325,38 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Blocks of numbers are met as [`Scatter::place`] says, which is a bijection.
+    #[test]
+    fn scattered_blocks_are_met_once_each_in_the_order_that_is_computed() {
+        let mut memory = vec![Line([0; 8]); 128];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        for scatter in
+            [Scatter::in_order(base, 128), Scatter::random(base, 128, 6, 3), Scatter::random(base, 128, 0, 3)]
+        {
+            let count = scatter.mask.min(63) + 1;
+            let places: Vec<u64> = (0..count).map(|number| scatter.place(number)).collect();
+            let mut sorted = places.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..count).collect::<Vec<_>>());
+            assert!(count < 64 || scatter.first_factor == 1 || places[..4] != [0, 1, 2, 3], "{places:?}");
+            for number in 0..count {
+                let mut line = Line([number + 1; 8]);
+                let one = Blocks::Scattered(&scatter, number..number + 1);
+                // SAFETY: block `place` lies in the vector; every CPU has these instructions.
+                unsafe { blocks(Access::Store, Width::Bytes16, Fence::None, one, 2, &mut line) };
+            }
+            for (number, place) in (0..count).zip(&places) {
+                let at = 2 * *place as usize;
+                assert_eq!(memory[at..at + 2], [Line([number + 1; 8]); 2]);
+            }
+            let mut line = Line([0; 8]);
+            let all = Blocks::Scattered(&scatter, 0..count);
+            // SAFETY: as above.
+            unsafe { blocks(Access::Load, Width::Bytes16, Fence::None, all, 1, &mut line) };
+            assert_eq!(line, Line([(1..=count).fold(0, |sum, number| sum ^ number); 8]));
         }
     }
 

@@ -85,7 +85,8 @@ impl Memory {
         // refused, and the size of the pages is looked at afterwards.
         let _ = unsafe { mm::madvise(base.cast(), whole, advice) };
         // SAFETY: as above.
-        unsafe { mm::madvise(base.cast(), len_bytes.next_multiple_of(4096), Advice::LinuxPopulateWrite) }.map_err(failed)?;
+        unsafe { mm::madvise(base.cast(), len_bytes.next_multiple_of(4096), Advice::LinuxPopulateWrite) }
+            .map_err(failed)?;
         Ok(memory)
     }
 

@@ -2,18 +2,21 @@
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use super::{Access, Fence, Width};
+use super::{Access, Blocks, Fence, Line, Width};
 
-/// Runs over each block of a list: groups of eight lines while there are so many, then single lines, then what waits.
-/// Bodies may use {at}, the address of a line, rdi, rsi and rcx; what is stored or summed up is in {line}.
+/// Runs over blocks: groups of eight lines while there are so many, then single lines, then what waits. The address of the
+/// next block comes from a list, or is computed beside the accesses from the number of the block, which costs nothing where
+/// memory is waited for. Bodies may use {at}, the address of a line, rdi, rsi and rcx; what is stored or summed up is in
+/// {line}.
 macro_rules! for_each_block {
-    ($addresses:ident, $lines:ident, $line:ident, $begin:literal, $end:literal, $wait:literal, $one:ident) => {
+    ($next:expr, $first:expr, $count:expr, $data:expr, $lines:ident, $line:ident, $begin:literal, $end:literal,
+     $wait:literal, $one:ident) => {
         asm!(
             $begin,
             "test {count}, {count}",
             "jz 9f",
             "2:",
-            "mov {at}, [{list}]",
+            $next,
             "mov {left}, {lines}",
             "sub {left}, 8",
             "jb 4f",
@@ -40,13 +43,13 @@ macro_rules! for_each_block {
             "jnz 5b",
             "6:",
             $wait,
-            "add {list}, 8",
             "dec {count}",
             "jnz 2b",
             "9:",
             $end,
-            list = inout(reg) $addresses.as_ptr() => _,
-            count = inout(reg) $addresses.len() => _,
+            next = inout(reg) $first => _,
+            count = inout(reg) $count => _,
+            data = in(reg) $data,
             lines = in(reg) $lines,
             line = in(reg) $line,
             at = out(reg) _,
@@ -71,8 +74,18 @@ macro_rules! load32 {
 macro_rules! load16 {
     ($at:literal) => {
         concat!(
-            "xorps xmm0, [{at} + ", $at, "]\n", "xorps xmm1, [{at} + ", $at, " + 16]\n",
-            "xorps xmm2, [{at} + ", $at, " + 32]\n", "xorps xmm3, [{at} + ", $at, " + 48]",
+            "xorps xmm0, [{at} + ",
+            $at,
+            "]\n",
+            "xorps xmm1, [{at} + ",
+            $at,
+            " + 16]\n",
+            "xorps xmm2, [{at} + ",
+            $at,
+            " + 32]\n",
+            "xorps xmm3, [{at} + ",
+            $at,
+            " + 48]",
         )
     };
 }
@@ -89,8 +102,18 @@ macro_rules! store32 {
 macro_rules! store16 {
     ($at:literal) => {
         concat!(
-            "movdqa [{at} + ", $at, "], xmm0\n", "movdqa [{at} + ", $at, " + 16], xmm0\n",
-            "movdqa [{at} + ", $at, " + 32], xmm0\n", "movdqa [{at} + ", $at, " + 48], xmm0",
+            "movdqa [{at} + ",
+            $at,
+            "], xmm0\n",
+            "movdqa [{at} + ",
+            $at,
+            " + 16], xmm0\n",
+            "movdqa [{at} + ",
+            $at,
+            " + 32], xmm0\n",
+            "movdqa [{at} + ",
+            $at,
+            " + 48], xmm0",
         )
     };
 }
@@ -107,8 +130,18 @@ macro_rules! non_temporal32 {
 macro_rules! non_temporal16 {
     ($at:literal) => {
         concat!(
-            "movntdq [{at} + ", $at, "], xmm0\n", "movntdq [{at} + ", $at, " + 16], xmm0\n",
-            "movntdq [{at} + ", $at, " + 32], xmm0\n", "movntdq [{at} + ", $at, " + 48], xmm0",
+            "movntdq [{at} + ",
+            $at,
+            "], xmm0\n",
+            "movntdq [{at} + ",
+            $at,
+            " + 16], xmm0\n",
+            "movntdq [{at} + ",
+            $at,
+            " + 32], xmm0\n",
+            "movntdq [{at} + ",
+            $at,
+            " + 48], xmm0",
         )
     };
 }
@@ -160,10 +193,30 @@ macro_rules! clflush16 {
 macro_rules! movnti {
     ($at:literal) => {
         concat!(
-            "movnti [{at} + ", $at, "], r8\n", "movnti [{at} + ", $at, " + 8], r8\n",
-            "movnti [{at} + ", $at, " + 16], r8\n", "movnti [{at} + ", $at, " + 24], r8\n",
-            "movnti [{at} + ", $at, " + 32], r8\n", "movnti [{at} + ", $at, " + 40], r8\n",
-            "movnti [{at} + ", $at, " + 48], r8\n", "movnti [{at} + ", $at, " + 56], r8",
+            "movnti [{at} + ",
+            $at,
+            "], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 8], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 16], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 24], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 32], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 40], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 48], r8\n",
+            "movnti [{at} + ",
+            $at,
+            " + 56], r8",
         )
     };
 }
@@ -178,12 +231,54 @@ macro_rules! movsq {
     };
 }
 
+/// The next block of a list.
+macro_rules! listed {
+    () => {
+        "mov {at}, [{next}]\nadd {next}, 8 /* and no {data} */"
+    };
+}
+
+/// The block of a number: [`Scatter::place`].
+macro_rules! scattered {
+    () => {
+        concat!(
+            "mov {at}, {next}\n",
+            "imul {at}, [{data}]\n",
+            "and {at}, [{data} + 8]\n",
+            "mov {left}, {at}\n",
+            "mov rcx, [{data} + 16]\n",
+            "shr {left}, cl\n",
+            "xor {at}, {left}\n",
+            "imul {at}, [{data} + 24]\n",
+            "and {at}, [{data} + 8]\n",
+            "imul {at}, [{data} + 32]\n",
+            "add {at}, [{data} + 40]\n",
+            "inc {next}",
+        )
+    };
+}
+
 macro_rules! with_wait {
-    ($fence:ident, $addresses:ident, $lines:ident, $line:ident, $begin:literal, $end:literal, $one:ident) => {
-        match $fence {
-            Fence::None => for_each_block!($addresses, $lines, $line, $begin, $end, "", $one),
-            Fence::Sfence => for_each_block!($addresses, $lines, $line, $begin, $end, "sfence", $one),
-            Fence::Mfence => for_each_block!($addresses, $lines, $line, $begin, $end, "mfence", $one),
+    ($blocks:ident, $fence:ident, $lines:ident, $line:ident, $begin:literal, $end:literal, $one:ident) => {
+        match ($blocks, $fence) {
+            (Blocks::List(list), Fence::None) => {
+                for_each_block!(listed!(), list.as_ptr(), list.len(), 0u64, $lines, $line, $begin, $end, "", $one)
+            }
+            (Blocks::List(list), Fence::Sfence) => {
+                for_each_block!(listed!(), list.as_ptr(), list.len(), 0u64, $lines, $line, $begin, $end, "sfence", $one)
+            }
+            (Blocks::List(list), Fence::Mfence) => {
+                for_each_block!(listed!(), list.as_ptr(), list.len(), 0u64, $lines, $line, $begin, $end, "mfence", $one)
+            }
+            (Blocks::Scattered(s, n), Fence::None) => {
+                for_each_block!(scattered!(), n.start, n.end - n.start, s, $lines, $line, $begin, $end, "", $one)
+            }
+            (Blocks::Scattered(s, n), Fence::Sfence) => {
+                for_each_block!(scattered!(), n.start, n.end - n.start, s, $lines, $line, $begin, $end, "sfence", $one)
+            }
+            (Blocks::Scattered(s, n), Fence::Mfence) => {
+                for_each_block!(scattered!(), n.start, n.end - n.start, s, $lines, $line, $begin, $end, "mfence", $one)
+            }
         }
     };
 }
@@ -194,15 +289,15 @@ macro_rules! with_wait {
 /// Each address is a multiple of 64, readable and, unless `access` loads, writable for `lines` lines; the CPU has the
 /// instructions.
 #[inline(never)]
-pub unsafe fn blocks(access: Access, width: Width, fence: Fence, addresses: &[*mut u8], lines: usize, line: &mut super::Line) {
+pub unsafe fn blocks(access: Access, width: Width, fence: Fence, blocks: Blocks<'_>, lines: usize, line: &mut Line) {
     let line = &raw mut *line;
     macro_rules! run {
         ($begin:literal, $end:literal, $one:ident) => {
             // SAFETY: the caller's blocks, and 64 bytes at `line`.
-            unsafe { with_wait!(fence, addresses, lines, line, $begin, $end, $one) }
+            unsafe { with_wait!(blocks, fence, lines, line, $begin, $end, $one) }
         };
     }
-    const { assert!(size_of::<super::Line>() == 64) };
+    const { assert!(size_of::<Line>() == 64) };
     match (access, width) {
         (Access::Load, Width::Bytes64) => {
             run!("vmovdqa64 zmm0, [{line}]", "vmovdqa64 [{line}], zmm0\nvzeroupper", load64)
