@@ -5,8 +5,115 @@ use std::time::Duration;
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
 use crate::pattern::{Pattern, Walk};
+use crate::site::Site;
+
+/// The measurement `bandwidth`.
+#[derive(Debug)]
+pub struct Bandwidth;
+
+/// The measurement `iops`: the same, of small blocks whose requests are counted.
+#[derive(Debug)]
+pub struct Iops;
+
+const BLOCK: &str = "bytes of a block, after which the fence stands";
+
+const RATE: Metric =
+    Metric { name: "rate", unit: "M/s", better: Better::More, about: "million blocks a second of all threads" };
+const THROUGHPUT: Metric =
+    Metric { name: "bandwidth", unit: "GB/s", better: Better::More, about: "10^9 bytes a second of all threads" };
+const SLOWEST: Metric = Metric {
+    name: "slowest",
+    unit: "GB/s",
+    better: Better::More,
+    about: "what the slowest thread had of it, times the number of threads",
+};
+
+const fn keys(access: &'static str, fence: &'static str, block: &'static str, order: &'static str) -> [Key; 9] {
+    [
+        Key::MEMORY,
+        Key::PAGES,
+        Key {
+            name: "access",
+            about: "what is done with each line of a block",
+            form: Form::Choice(&Access::NAMES),
+            default: access,
+        },
+        Key { name: "width", about: "bytes of the vectors that do it", form: Form::Choice(&WIDTHS), default: "widest" },
+        Key { name: "fence", about: "what waits after each block", form: Form::Choice(&Fence::NAMES), default: fence },
+        Key { name: "block", about: BLOCK, form: Form::Bytes { multiple_of: 64 }, default: block },
+        Key { name: "order", about: "the order of the blocks", form: Form::Order, default: order },
+        Key {
+            name: "size",
+            about: "bytes of the working set of all threads, of which each has a part",
+            form: Form::Bytes { multiple_of: 64 },
+            default: "1Gi",
+        },
+        Key::THREADS,
+    ]
+}
+
+const WIDTHS: [&str; 4] = ["16", "32", "64", "widest"];
+
+impl Measure for Bandwidth {
+    fn name(&self) -> &'static str {
+        "bandwidth"
+    }
+
+    fn about(&self) -> &'static str {
+        "how many bytes a second threads load or store"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 9] = keys("load", "none", "4Ki", "sequential");
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [THROUGHPUT, SLOWEST, RATE];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        Transfer::of(cell).needs()
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let (rate, bandwidth, slowest) = Transfer::of(cell).sample(cell, site, seed)?;
+        Ok(Sample { values: vec![Some(bandwidth), Some(slowest), Some(rate)], ..Sample::default() })
+    }
+}
+
+impl Measure for Iops {
+    fn name(&self) -> &'static str {
+        "iops"
+    }
+
+    fn about(&self) -> &'static str {
+        "how many blocks a second threads load or store, each fenced (Abed Abud et al., section 4)"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 9] = keys("movnti", "sfence", "64:*4:16Mi", "sequential");
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [RATE, THROUGHPUT, SLOWEST];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        Transfer::of(cell).needs()
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let (rate, bandwidth, slowest) = Transfer::of(cell).sample(cell, site, seed)?;
+        Ok(Sample { values: vec![Some(rate), Some(bandwidth), Some(slowest)], ..Sample::default() })
+    }
+}
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,20 +140,64 @@ const TURN_BLOCKS: usize = 1024;
 const LINE_BYTES: usize = 64;
 
 impl Transfer {
+    fn of(cell: &Cell) -> Transfer {
+        let width = match cell.word("width") {
+            "widest" => Width::widest(),
+            width => Width::named(width),
+        };
+        Transfer {
+            access: Access::named(cell.word("access")),
+            width,
+            fence: Fence::named(cell.word("fence")),
+            block_bytes: cell.len("block"),
+            pattern: cell.order(),
+            len_bytes: cell.len("size"),
+            threads: cell.len("threads"),
+        }
+    }
+
+    fn needs(&self) -> Result<Needs> {
+        self.check()?;
+        // What is written depends on the time and the device: as if a thread wrote 10 GB/s.
+        let written_bytes = if self.access == Access::Load { self.len_bytes } else { 500_000_000 * self.threads };
+        Ok(Needs { memory_bytes: self.len_bytes, written_bytes: written_bytes as u64, sample_ns: 0 })
+    }
+
+    /// Million blocks a second, 10^9 bytes a second, and the same as if all threads were as slow as the slowest.
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<(f64, f64, f64)> {
+        let time = site.sample_time;
+        let done = self.run(site.memory(cell)?, time, seed)?;
+        let bytes_a_second: f64 = done.iter().map(Done::per_second).sum();
+        let slowest = done.iter().map(Done::per_second).fold(f64::INFINITY, f64::min);
+        let rate = bytes_a_second / self.block_bytes as f64;
+        Ok((rate / 1e6, bytes_a_second / 1e9, slowest * self.threads as f64 / 1e9))
+    }
+
+    /// # Errors
+    /// `Unavailable` when the CPU has not the instructions, or a thread's part is shorter than a block.
+    fn check(&self) -> Result<usize> {
+        let part_bytes = self.len_bytes / self.threads / self.block_bytes * self.block_bytes;
+        if !self.access.is_available(self.width) {
+            let (access, width) = (self.access.name(), self.width.name());
+            return Err(Error::unavailable(format!("this CPU has no {access} of {width} bytes")));
+        }
+        if part_bytes == 0 || !self.block_bytes.is_multiple_of(LINE_BYTES) {
+            let (threads, block_bytes) = (self.threads, self.block_bytes);
+            let what = format!("{} bytes for {threads} threads in blocks of {block_bytes} bytes", self.len_bytes);
+            return Err(Error::unavailable(what));
+        }
+        Ok(part_bytes)
+    }
+
     /// Transfers for so long; what each thread did, in bytes.
     ///
     /// # Errors
     /// `Unavailable` when the CPU has not the instructions, a part is shorter than a block, or a thread cannot be had;
     /// `Wrong` when the bytes that were loaded are not those that lie there.
     pub fn run(&self, memory: &mut Memory, for_time: Duration, seed: u64) -> Result<Vec<Done>> {
-        let part_bytes = self.len_bytes / self.threads / self.block_bytes * self.block_bytes;
-        if !self.access.is_available(self.width) {
-            return Err(Error::unavailable(format!("this CPU has no {:?} of {:?}", self.access, self.width)));
-        }
-        if part_bytes == 0 || !self.block_bytes.is_multiple_of(LINE_BYTES) || self.len_bytes > memory.len_bytes() {
-            let (threads, block_bytes) = (self.threads, self.block_bytes);
-            let what = format!("{} bytes for {threads} threads in blocks of {block_bytes} bytes", self.len_bytes);
-            return Err(Error::unavailable(what));
+        let part_bytes = self.check()?;
+        if self.len_bytes > memory.len_bytes() {
+            return Err(Error::unavailable(format!("{} bytes of {}", self.len_bytes, memory.len_bytes())));
         }
         if self.access == Access::Load {
             fill(memory, self.len_bytes);

@@ -5,8 +5,15 @@ use std::ptr;
 
 use fastrand::Rng;
 
-use crate::clock::ticks;
+use crate::clock::{Clock, ticks};
+use crate::error::Result;
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::site::Site;
+
+/// The measurement `load`.
+#[derive(Debug)]
+pub struct Chains;
 
 /// Most chains that are followed at a time.
 pub const MAX_CHAINS: usize = 16;
@@ -14,6 +21,78 @@ pub const MAX_CHAINS: usize = 16;
 const LINE_BYTES: usize = 64;
 /// Steps between two readings of the clock are multiples of this.
 const UNROLLED: usize = 16;
+
+/// Steps of each chain in a sample, at least; a long cycle is followed over so many of its lines.
+const STEPS: usize = 1 << 18;
+
+impl Measure for Chains {
+    fn name(&self) -> &'static str {
+        "load"
+    }
+
+    fn about(&self) -> &'static str {
+        "how long a load takes whose address the load before it has brought, in one or several chains"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 5] = [
+            Key::MEMORY,
+            Key::PAGES,
+            Key {
+                name: "size",
+                about: "bytes of the working set",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "16Ki:*2:256Mi",
+            },
+            Key {
+                name: "chains",
+                about: "chains that are followed at a time",
+                form: Form::Count { least: 1, most: MAX_CHAINS as u64 },
+                default: "1",
+            },
+            Key {
+                name: "locality",
+                about: "bytes of a block whose lines are all met before those of another",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "256Ki",
+            },
+        ];
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [
+            Metric { name: "latency", unit: "ns", better: Better::Less, about: "time of a step of a chain" },
+            Metric {
+                name: "latency-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "the same in ticks of the counter",
+            },
+            Metric { name: "loads", unit: "M/s", better: Better::More, about: "million loads a second of all chains" },
+        ];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        let memory_bytes = cell.len("size");
+        Ok(Needs { memory_bytes, written_bytes: memory_bytes as u64, sample_ns: 30_000_000 + memory_bytes as u64 })
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let clock = Clock::get();
+        let mut cycle = Cycle::new(site.memory(cell)?, cell.len("size"), cell.len("locality"), seed);
+        let chains = cell.len("chains");
+        // Once around, or as far, so that what fits into caches is there.
+        let lines = (cell.len("size") / LINE_BYTES).min(STEPS);
+        cycle.follow(chains, lines);
+        let (taken, steps) = cycle.follow(chains, STEPS);
+        let taken = taken.saturating_sub(clock.pair_ticks) as f64;
+        let step = taken / (steps as f64 / chains as f64);
+        let values = vec![Some(clock.ns(step)), Some(step), Some(steps as f64 * 1e3 / clock.ns(taken))];
+        Ok(Sample { values, overhead: clock.pair_ticks as f64 / taken, ..Sample::default() })
+    }
+}
 
 /// A cycle through the lines of a working set.
 #[derive(Debug)]

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::names::names;
+
 #[cfg(target_arch = "x86_64")]
 #[path = "code/x86_64.rs"]
 mod arch;
@@ -177,24 +179,6 @@ pub struct Operation {
 }
 
 impl Store {
-    /// All of them.
-    pub const ALL: [Store; 14] = [
-        Store::Nothing,
-        Store::Mov8,
-        Store::Vector16,
-        Store::Vector32,
-        Store::Vector32Twice,
-        Store::Vector64,
-        Store::NonTemporal8,
-        Store::NonTemporal16,
-        Store::NonTemporal32,
-        Store::NonTemporal64,
-        Store::RepMovsq,
-        Store::RepMovsb,
-        Store::Movdiri,
-        Store::Movdir64b,
-    ];
-
     /// Bytes that it stores.
     pub fn len_bytes(self) -> usize {
         match self {
@@ -205,37 +189,42 @@ impl Store {
             _ => 64,
         }
     }
-
-    /// The name in plans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Store::Nothing => "none",
-            Store::Mov8 => "mov8",
-            Store::Vector16 => "vec16",
-            Store::Vector32 => "vec32",
-            Store::Vector32Twice => "vec32x2",
-            Store::Vector64 => "vec64",
-            Store::NonTemporal8 => "nt8",
-            Store::NonTemporal16 => "nt16",
-            Store::NonTemporal32 => "nt32",
-            Store::NonTemporal64 => "nt64",
-            Store::RepMovsq => "movsq",
-            Store::RepMovsb => "movsb",
-            Store::Movdiri => "movdiri",
-            Store::Movdir64b => "movdir64b",
-        }
-    }
 }
 
-impl Flush {
-    /// All of them.
-    pub const ALL: [Flush; 4] = [Flush::None, Flush::Clflush, Flush::Clflushopt, Flush::Clwb];
-}
+names!(Store {
+    Nothing = "none",
+    Mov8 = "mov8",
+    Vector16 = "vec16",
+    Vector32 = "vec32",
+    Vector32Twice = "vec32x2",
+    Vector64 = "vec64",
+    NonTemporal8 = "nt8",
+    NonTemporal16 = "nt16",
+    NonTemporal32 = "nt32",
+    NonTemporal64 = "nt64",
+    RepMovsq = "movsq",
+    RepMovsb = "movsb",
+    Movdiri = "movdiri",
+    Movdir64b = "movdir64b",
+});
 
-impl Fence {
-    /// All of them.
-    pub const ALL: [Fence; 3] = [Fence::None, Fence::Sfence, Fence::Mfence];
-}
+names!(Flush { None = "none", Clflush = "clflush", Clflushopt = "clflushopt", Clwb = "clwb" });
+
+names!(Fence { None = "none", Sfence = "sfence", Mfence = "mfence" });
+
+names!(Access {
+    Load = "load",
+    Store = "store",
+    Clflush = "clflush",
+    Clflushopt = "clflushopt",
+    Clwb = "clwb",
+    NonTemporal = "nt",
+    Movnti = "movnti",
+    Movdir64b = "movdir64b",
+    Movsq = "movsq",
+});
+
+names!(Width { Bytes16 = "16", Bytes32 = "32", Bytes64 = "64" });
 
 impl Operation {
     /// Whether this CPU has the instructions.
@@ -245,34 +234,6 @@ impl Operation {
 }
 
 impl Access {
-    /// All of them.
-    pub const ALL: [Access; 9] = [
-        Access::Load,
-        Access::Store,
-        Access::Clflush,
-        Access::Clflushopt,
-        Access::Clwb,
-        Access::NonTemporal,
-        Access::Movnti,
-        Access::Movdir64b,
-        Access::Movsq,
-    ];
-
-    /// The name in plans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Access::Load => "load",
-            Access::Store => "store",
-            Access::Clflush => "clflush",
-            Access::Clflushopt => "clflushopt",
-            Access::Clwb => "clwb",
-            Access::NonTemporal => "nt",
-            Access::Movnti => "movnti",
-            Access::Movdir64b => "movdir64b",
-            Access::Movsq => "movsq",
-        }
-    }
-
     /// Whether this CPU has the instructions.
     pub fn is_available(self, width: Width) -> bool {
         block::has_blocks(self, width)
@@ -280,9 +241,6 @@ impl Access {
 }
 
 impl Width {
-    /// All of them.
-    pub const ALL: [Width; 3] = [Width::Bytes16, Width::Bytes32, Width::Bytes64];
-
     /// The widest that this CPU has.
     pub fn widest() -> Width {
         let has = |width: &Width| Access::Load.is_available(*width);

@@ -1,7 +1,7 @@
 //! Threads that work at the same time, each on a CPU of its own.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -42,41 +42,73 @@ impl Done {
     }
 }
 
-/// Has each worker do turns until the time is over: all start together, none stops while another has a turn to begin. Worker
-/// k runs on the k-th CPU, again from the first on when there are more workers. A worker's turn returns what it did.
+/// Has each worker do turns for so long, and counts those in a window in which all of them work: it opens after a fifth of
+/// the time has been spent warming up, and a worker whose window has closed goes on until all windows have. A worker counts
+/// one turn at least. Worker k runs on the k-th CPU, again from the first on when there are more workers. A worker's turn
+/// returns what it did.
 ///
 /// # Errors
-/// `Unavailable` when a thread cannot be had.
+/// `Unavailable` when a CPU cannot be had.
 pub fn work_together<W>(workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>>
 where
     W: FnMut() -> u64 + Send,
 {
     let cpus = cpus();
-    let (start, is_over) = (Barrier::new(workers.len() + 1), AtomicBool::new(false));
+    let window =
+        Window { start: Barrier::new(workers.len() + 1), phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0) };
+    let count = workers.len();
     std::thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
             .enumerate()
-            .map(|(number, mut turn)| {
-                let (start, is_over, cpu) = (&start, &is_over, cpus[number % cpus.len()]);
+            .map(|(number, turn)| {
+                let (window, cpu) = (&window, cpus[number % cpus.len()]);
                 scope.spawn(move || {
                     let pinned = pin(cpu);
-                    start.wait();
-                    let began = monotonic_ns();
-                    let mut done = Done::default();
-                    while !is_over.load(Ordering::Relaxed) {
-                        done.work += turn();
-                    }
-                    done.ns = monotonic_ns() - began;
+                    let done = window.work(count, turn);
                     pinned.map(|()| done)
                 })
             })
             .collect();
-        start.wait();
-        std::thread::sleep(for_time);
-        is_over.store(true, Ordering::Relaxed);
+        window.start.wait();
+        for (phase, time) in [(OPEN, for_time / 5), (CLOSED, for_time)] {
+            std::thread::sleep(time);
+            window.phase.store(phase, Ordering::Relaxed);
+        }
         handles.into_iter().map(|handle| handle.join().expect("a worker does not panic")).collect()
     })
+}
+
+/// What is counted of what workers do.
+struct Window {
+    start: Barrier,
+    phase: AtomicU8,
+    /// Workers whose window has closed.
+    closed: AtomicUsize,
+}
+
+const WARM: u8 = 0;
+const OPEN: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Window {
+    fn work(&self, workers: usize, mut turn: impl FnMut() -> u64) -> Done {
+        self.start.wait();
+        while self.phase.load(Ordering::Relaxed) == WARM {
+            turn();
+        }
+        let opened = monotonic_ns();
+        let mut work = turn();
+        while self.phase.load(Ordering::Relaxed) != CLOSED {
+            work += turn();
+        }
+        let done = Done { work, ns: monotonic_ns() - opened };
+        self.closed.fetch_add(1, Ordering::Relaxed);
+        while self.closed.load(Ordering::Relaxed) < workers {
+            turn();
+        }
+        done
+    }
 }
 
 #[cfg(test)]
@@ -90,8 +122,8 @@ mod tests {
         let done = work_together(workers, Duration::from_millis(1)).unwrap();
         assert_eq!(done.len(), 2);
         for (done, work) in done.iter().zip(turns) {
-            assert!(done.work.is_multiple_of(work) && done.ns >= 1_000_000, "{done:?}");
-            assert!(done.per_second() >= 0.0);
+            assert!(done.work > 0 && done.work.is_multiple_of(work) && done.ns > 0, "{done:?}");
+            assert!(done.per_second() > 0.0);
         }
         assert!(work_together(Vec::<fn() -> u64>::new(), Duration::ZERO).unwrap().is_empty());
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());

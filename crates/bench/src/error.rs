@@ -18,8 +18,8 @@ pub enum Error {
     Unavailable { what: String },
     #[error("{what} is not what it must be; the figure is not used")]
     Wrong { what: &'static str },
-    #[error("the plan cannot be understood: {where_}: {what}")]
-    Plan { where_: String, what: String },
+    #[error("{place}: {what}")]
+    Plan { place: String, what: String },
 }
 
 impl Error {

@@ -4,10 +4,22 @@
 //! neither RDTSCP nor, on some CPUs, SFENCE waits for write-backs. What the same takes with no operation at all is
 //! subtracted. *Sustained*: the ticks of a batch, divided by the operations in it.
 
-use crate::clock::ticks;
+use std::collections::BTreeMap;
+
+use report::Samples;
+
+use crate::clock::{Clock, ticks};
 use crate::code::{self, Fence, Flush, Operation, Store};
+use crate::error::{Error, Result};
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::names::names;
 use crate::pattern::{Pattern, Walk};
+use crate::site::Site;
+
+/// The measurement `latency`.
+#[derive(Debug)]
+pub struct Latency;
 
 /// In which state lines are before they are stored to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +33,8 @@ pub enum State {
     /// As the operation before has left them.
     Left,
 }
+
+names!(State { Cold = "cold", Clean = "clean", Dirty = "dirty", Left = "left" });
 
 /// What is measured of stores.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +51,139 @@ pub struct Stores {
 
 /// Addresses of a batch: as many pages as a first-level TLB has, and no more lines than a first-level cache.
 const BATCH: usize = 64;
+/// Isolated operations of a sample.
+const ISOLATED: usize = 2048;
+/// Operations between two readings of the clock: as many lines as a first-level cache has, when they are brought into a state
+/// before, and else so many that reading the clock takes less than a hundredth.
+const PREPARED: usize = 512;
+const AS_LEFT: usize = 16384;
+/// Batches of a sample.
+const BATCHES: usize = 5;
+
+impl Measure for Latency {
+    fn name(&self) -> &'static str {
+        "latency"
+    }
+
+    fn about(&self) -> &'static str {
+        "how long a store, its write-back and its fence take, by themselves and among others"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 8] = [
+            Key::MEMORY,
+            Key::PAGES,
+            Key { name: "store", about: "how bytes are stored", form: Form::Choice(&Store::NAMES), default: "mov8" },
+            Key {
+                name: "flush",
+                about: "what starts their write-back",
+                form: Form::Choice(&Flush::NAMES),
+                default: "none",
+            },
+            Key { name: "fence", about: "what waits for them", form: Form::Choice(&Fence::NAMES), default: "none" },
+            Key {
+                name: "state",
+                about: "how lines are before: in no cache, clean, dirty, or as the operation before left them",
+                form: Form::Choice(&State::NAMES),
+                default: "left",
+            },
+            Key { name: "order", about: "the order of the lines", form: Form::Order, default: "sequential" },
+            Key {
+                name: "size",
+                about: "bytes of the working set",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "16Mi",
+            },
+        ];
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 4] = [
+            Metric {
+                name: "sustained",
+                unit: "ns",
+                better: Better::Less,
+                about: "time of a batch, divided by its operations",
+            },
+            Metric {
+                name: "isolated",
+                unit: "ns",
+                better: Better::Less,
+                about: "median time of one operation between two readings of the clock, without theirs",
+            },
+            Metric {
+                name: "sustained-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "the same in ticks of the counter",
+            },
+            Metric {
+                name: "isolated-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "the same in ticks of the counter",
+            },
+        ];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        let stores = Stores::of(cell);
+        if !stores.operation.is_available() {
+            return Err(Error::unavailable(format!(
+                "this CPU has no {} or no {}",
+                cell.word("store"),
+                cell.word("flush")
+            )));
+        }
+        let operations = ISOLATED + stores.batch_len() * BATCHES;
+        let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
+        Ok(Needs { memory_bytes: stores.len_bytes, written_bytes, sample_ns: 500 * operations as u64 })
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let clock = Clock::get();
+        let stores = Stores::of(cell);
+        let memory = site.memory(cell)?;
+        let isolated = stores.isolated(memory, ISOLATED, seed);
+        let batch = stores.batch_len();
+        let sustained = median(stores.sustained(memory, BATCHES, batch, seed));
+        let overhead = clock.pair_ticks as f64 / (batch as f64 * sustained).max(1.0);
+        let sustained = (sustained - clock.pair_ticks as f64 / batch as f64).max(0.0);
+        let one =
+            Some(median(isolated.iter().map(|&ticks| ticks as f64).collect())).filter(|&ticks| clock.resolves(ticks));
+        let values = vec![Some(clock.ns(sustained)), one.map(|ticks| clock.ns(ticks)), Some(sustained), one];
+        let mut ticks = BTreeMap::new();
+        isolated.into_iter().for_each(|time| *ticks.entry(time).or_default() += 1);
+        Ok(Sample { values, ticks, overhead })
+    }
+}
+
+fn median(values: Vec<f64>) -> f64 {
+    Samples::new(values).expect("times are finite, and there are some").median()
+}
 
 impl Stores {
+    fn of(cell: &Cell) -> Stores {
+        let operation = Operation {
+            store: Store::named(cell.word("store")),
+            flush: Flush::named(cell.word("flush")),
+            fence: Fence::named(cell.word("fence")),
+        };
+        Stores {
+            operation,
+            state: State::named(cell.word("state")),
+            pattern: cell.order(),
+            len_bytes: cell.len("size"),
+        }
+    }
+
+    /// Operations of a batch.
+    fn batch_len(&self) -> usize {
+        if self.state == State::Left { AS_LEFT } else { PREPARED.min(self.len_bytes / 64) }
+    }
+
     /// Ticks of single operations, at least `count`, without what the measurement itself takes at the median; a time below
     /// that is none.
     ///

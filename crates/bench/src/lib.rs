@@ -11,8 +11,13 @@ pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
+pub mod measure;
 #[allow(unsafe_code)] // maps it
 pub mod memory;
+mod names;
 pub mod pattern;
+pub mod plan;
+pub mod site;
+pub mod value;
 
 pub use error::{Error, Result};

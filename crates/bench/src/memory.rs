@@ -10,18 +10,18 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use crate::error::{Error, Result};
 
 /// Where memory comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Ordinary memory.
     Dram,
-    /// A new file in this folder, which is removed afterwards.
+    /// A new file in this folder, which is unlinked as soon as it is mapped, so that nothing of it is ever left.
     Folder(PathBuf),
     /// A whole device-DAX device, whose content is lost.
     Device(PathBuf),
 }
 
 /// The size of pages that is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
     /// 4 KiB.
     Small,
@@ -42,7 +42,7 @@ pub struct Memory {
 #[derive(Debug)]
 enum Source {
     Anonymous { start: *mut u8, mapped_bytes: usize },
-    File { _map: Mapping, backing: Backing, path: Option<PathBuf> },
+    File { _map: Mapping, backing: Backing },
 }
 
 // SAFETY: the value owns its mapping, whose addresses are valid on every thread.
@@ -94,17 +94,18 @@ impl Memory {
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         let media = Mapped::new();
         let file = media.create(&path, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
-        Memory::mapped(&media, file, len_bytes, Some(path))
+        let memory = Memory::mapped(&media, file, len_bytes);
+        fs::remove_file(&path).map_err(|error| Error::memory(format!("{}: {error}", path.display())))?;
+        memory
     }
 
     fn device(path: &Path, len_bytes: usize) -> Result<Memory> {
         let media = Mapped::new();
         let file = media.open(path, OpenMode::Writer)?;
-        Memory::mapped(&media, file, len_bytes, None)
+        Memory::mapped(&media, file, len_bytes)
     }
 
-    fn mapped(media: &Mapped, file: pmem::MappedFile, len_bytes: usize, path: Option<PathBuf>) -> Result<Memory> {
-        let remove = RemovedFile(path);
+    fn mapped(media: &Mapped, file: pmem::MappedFile, len_bytes: usize) -> Result<Memory> {
         let backing = file.backing().clone();
         let map = media.map(&[Arc::new(file)], Stripe::SINGLE, OpenMode::Writer)?;
         if map.len_bytes() < len_bytes as u64 {
@@ -112,8 +113,7 @@ impl Memory {
         }
         map.guard(0, len_bytes as u64, Touch::Store)?;
         let base = map.base();
-        let path = remove.keep();
-        Ok(Memory { source: Source::File { _map: map, backing, path }, base, len_bytes, page_bytes: 0 })
+        Ok(Memory { source: Source::File { _map: map, backing }, base, len_bytes, page_bytes: 0 })
     }
 
     /// First byte, at a multiple of a page.
@@ -148,31 +148,11 @@ impl Memory {
     }
 }
 
-/// A file that is removed again when something fails.
-struct RemovedFile(Option<PathBuf>);
-
-impl RemovedFile {
-    fn keep(mut self) -> Option<PathBuf> {
-        self.0.take()
-    }
-}
-
-impl Drop for RemovedFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
 impl Drop for Memory {
     fn drop(&mut self) {
-        match &mut self.source {
-            Source::Anonymous { start, mapped_bytes } => {
-                // SAFETY: the mapping is ours, and whoever used it borrowed this value.
-                let _ = unsafe { mm::munmap(start.cast(), *mapped_bytes) };
-            }
-            Source::File { path, .. } => drop(RemovedFile(path.take())),
+        if let Source::Anonymous { start, mapped_bytes } = self.source {
+            // SAFETY: the mapping is ours, and whoever used it borrowed this value.
+            let _ = unsafe { mm::munmap(start.cast(), mapped_bytes) };
         }
     }
 }

@@ -1,0 +1,366 @@
+//! What every measurement is to the plan, the runner and the reports: keys, metrics, and a sample of a cell.
+//!
+//! A *cell* is one combination of a measurement's keys. A *sample* is one repetition of a cell: a value of each metric.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::crew;
+use crate::error::Result;
+use crate::memory::{Pages, Place};
+use crate::pattern::Pattern;
+use crate::site::Site;
+use crate::value::{self, Value};
+use crate::{bandwidth, chain, latency};
+
+/// A measurement.
+pub trait Measure: Sync {
+    /// Its name in plans.
+    fn name(&self) -> &'static str;
+    /// What it measures, in a line.
+    fn about(&self) -> &'static str;
+    /// What can be set, in the order in which reports name it.
+    fn keys(&self) -> &'static [Key];
+    /// What a sample has a value of; the first decides when there are enough samples.
+    fn metrics(&self) -> &'static [Metric];
+    /// What a cell needs, or why it cannot be measured here.
+    ///
+    /// # Errors
+    /// `Unavailable`, when this machine has not what it takes.
+    fn needs(&self, cell: &Cell) -> Result<Needs>;
+    /// One sample.
+    ///
+    /// # Errors
+    /// `Wrong` when what was read back is not what was there.
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample>;
+}
+
+/// All measurements.
+pub static ALL: [&dyn Measure; 4] = [&latency::Latency, &chain::Chains, &bandwidth::Bandwidth, &bandwidth::Iops];
+
+/// The measurement of a name.
+pub fn named(name: &str) -> Option<&'static dyn Measure> {
+    ALL.into_iter().find(|measure| measure.name() == name)
+}
+
+/// Something that can be set.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name in plans, and that of the option.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// What it can be set to.
+    pub form: Form,
+    /// What it is when nothing is said.
+    pub default: &'static str,
+}
+
+/// What a key can be set to.
+#[derive(Debug)]
+pub enum Form {
+    /// A number of bytes, a multiple of this one and not 0.
+    Bytes {
+        /// 1 where any number will do.
+        multiple_of: u64,
+    },
+    /// A number between these two; `cpus` stands for how many there are.
+    Count {
+        /// At least.
+        least: u64,
+        /// At most.
+        most: u64,
+    },
+    /// A real number between these two.
+    Real {
+        /// At least.
+        least: f64,
+        /// At most.
+        most: f64,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// An order of lines or blocks.
+    Order,
+    /// `dram`, a folder or a device.
+    Place,
+}
+
+impl Key {
+    /// Where the memory comes from.
+    pub const MEMORY: Key = Key {
+        name: "memory",
+        about: "dram, a folder for a new file, or a device-DAX device",
+        form: Form::Place,
+        default: "dram",
+    };
+    /// How large its pages are.
+    pub const PAGES: Key = Key {
+        name: "pages",
+        about: "4Ki or 2Mi, as far as the place has them",
+        form: Form::Choice(&Pages::NAMES),
+        default: "2Mi",
+    };
+    /// Threads.
+    pub const THREADS: Key = Key {
+        name: "threads",
+        about: "threads, each on a CPU of its own while there are enough",
+        form: Form::Count { least: 1, most: 1024 },
+        default: "1",
+    };
+
+    /// What a text says that it is set to: one value, a range, or `all` words.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn values(&self, text: &str) -> Result<Vec<Value>, String> {
+        let text = text.trim();
+        match &self.form {
+            Form::Bytes { multiple_of } => {
+                let is_one = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(*multiple_of);
+                let found = value::numbers(text)?;
+                match found.iter().find(|bytes| !is_one(bytes)) {
+                    Some(bytes) => Err(format!("{bytes} is no positive multiple of {multiple_of}")),
+                    None => Ok(found.into_iter().map(Value::Number).collect()),
+                }
+            }
+            Form::Count { least, most } => {
+                let found = value::numbers(&text.replace("cpus", &crew::cpus().len().to_string()))?;
+                match found.iter().find(|count| !(least..=most).contains(count)) {
+                    Some(count) => Err(format!("{count} is not between {least} and {most}")),
+                    None => Ok(found.into_iter().map(Value::Number).collect()),
+                }
+            }
+            Form::Real { least, most } => match value::real(text)? {
+                real if (*least..=*most).contains(&real) => Ok(vec![Value::Real(real)]),
+                real => Err(format!("{real} is not between {least} and {most}")),
+            },
+            Form::Choice(words) if text == "all" => Ok(words.iter().map(|word| Value::from(*word)).collect()),
+            Form::Choice(words) => match words.contains(&text) {
+                true => Ok(vec![Value::from(text)]),
+                false => Err(format!("'{text}' is none of: {}, all", words.join(", "))),
+            },
+            Form::Order => Pattern::named(text).map(|_| vec![Value::from(text)]),
+            Form::Place => Place::named(text).map(|_| vec![Value::from(text)]),
+        }
+    }
+}
+
+/// What a sample has a value of.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its name in results.
+    pub name: &'static str,
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// Which of two values is the better one.
+    pub better: Better,
+    /// What it is, in a line.
+    pub about: &'static str,
+}
+
+/// Which of two values is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// The smaller one.
+    Less,
+    /// The larger one.
+    More,
+}
+
+/// What a cell needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Needs {
+    /// Bytes of memory at its place.
+    pub memory_bytes: usize,
+    /// Bytes that a sample writes there, about.
+    pub written_bytes: u64,
+    /// How long a sample takes, about, in nanoseconds; 0 when it takes as long as the runner says.
+    pub sample_ns: u64,
+}
+
+/// One repetition of a cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// A value of each metric, in their order; none where it has no meaning in this cell or cannot be resolved.
+    pub values: Vec<Option<f64>>,
+    /// How often a single operation took so many ticks of the clock.
+    pub ticks: BTreeMap<u64, u64>,
+    /// The part of the time between two readings of the clock that reading it took.
+    pub overhead: f64,
+}
+
+/// A combination of a measurement's keys.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The measurement's name.
+    pub measure: String,
+    /// What each of its keys is set to.
+    pub keys: BTreeMap<String, Value>,
+}
+
+impl Cell {
+    /// The measurement.
+    ///
+    /// # Panics
+    /// If there is none of that name: a plan has checked it.
+    pub fn measure(&self) -> &'static dyn Measure {
+        named(&self.measure).unwrap_or_else(|| panic!("no measurement is called {}", self.measure))
+    }
+
+    /// # Panics
+    /// If the key is not set to a number.
+    pub fn number(&self, key: &str) -> u64 {
+        match self.keys.get(key) {
+            Some(Value::Number(number)) => *number,
+            other => panic!("{key} of {} is {other:?}", self.measure),
+        }
+    }
+
+    /// As [`Cell::number`], for what lies in memory.
+    pub fn len(&self, key: &str) -> usize {
+        self.number(key) as usize
+    }
+
+    /// # Panics
+    /// If the key is not set to a real number.
+    pub fn real(&self, key: &str) -> f64 {
+        match self.keys.get(key) {
+            Some(Value::Real(real)) => *real,
+            Some(Value::Number(number)) => *number as f64,
+            other => panic!("{key} of {} is {other:?}", self.measure),
+        }
+    }
+
+    /// # Panics
+    /// If the key is not set to a word.
+    pub fn word(&self, key: &str) -> &str {
+        match self.keys.get(key) {
+            Some(Value::Word(word)) => word,
+            other => panic!("{key} of {} is {other:?}", self.measure),
+        }
+    }
+
+    /// What the key `order` is set to.
+    pub fn order(&self) -> Pattern {
+        Pattern::named(self.word("order")).expect("the plan was checked")
+    }
+
+    /// What the keys `memory` and `pages` are set to.
+    pub fn place(&self) -> (Place, Pages) {
+        let place = Place::named(self.word("memory")).expect("the plan was checked");
+        (place, Pages::named(self.word("pages")).expect("the plan was checked"))
+    }
+
+    /// The cell without these keys, to find those that differ in nothing else.
+    pub fn without(&self, keys: &[&str]) -> BTreeMap<&str, &Value> {
+        self.keys.iter().map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| !keys.contains(key)).collect()
+    }
+}
+
+/// The measurement and its keys, in the order in which the measurement names them.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.measure)?;
+        for key in self.measure().keys() {
+            match (&self.keys[key.name], &key.form) {
+                (Value::Number(bytes), Form::Bytes { .. }) => {
+                    write!(f, " {}={}", key.name, value::short_bytes(*bytes))?
+                }
+                (value, _) => write!(f, " {}={value}", key.name)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// `dram`, a device or a folder.
+    pub(crate) fn named(text: &str) -> Result<Place, String> {
+        let path = PathBuf::from(text);
+        match text {
+            "dram" => Ok(Place::Dram),
+            "" => Err("expected dram, a folder or a device".into()),
+            _ if text.starts_with("/dev/dax") => Ok(Place::Device(path)),
+            // A word without a slash is more often a mistake than a folder.
+            _ if !text.contains('/') && !text.starts_with('.') => {
+                Err(format!("'{text}' is neither dram nor a path: a folder here is ./{text}"))
+            }
+            _ => Ok(Place::Folder(path)),
+        }
+    }
+}
+
+impl Pages {
+    /// Their names in plans.
+    pub const NAMES: [&str; 2] = ["4Ki", "2Mi"];
+
+    pub(crate) fn named(text: &str) -> Option<Pages> {
+        [Pages::Small, Pages::Huge].into_iter().zip(Self::NAMES).find(|(_, name)| *name == text).map(|(pages, _)| pages)
+    }
+}
+
+impl Pattern {
+    /// `sequential`, `random`, `same-line`, `stride:256` or `zipf:0.99`.
+    pub(crate) fn named(text: &str) -> Result<Pattern, String> {
+        let expected =
+            || format!("'{text}' is no order: expected sequential, random, stride:256, zipf:0.99 or same-line");
+        match text.split_once(':') {
+            None => match text {
+                "sequential" => Ok(Pattern::Sequential),
+                "random" => Ok(Pattern::Random),
+                "same-line" => Ok(Pattern::SameLine),
+                _ => Err(expected()),
+            },
+            Some(("stride", bytes)) => match value::number(bytes)? {
+                bytes if bytes > 0 && bytes.is_multiple_of(64) => Ok(Pattern::Stride(bytes as usize)),
+                bytes => Err(format!("a stride is a positive multiple of 64, not {bytes}")),
+            },
+            Some(("zipf", theta)) => match value::real(theta)? {
+                theta if (0.0..=5.0).contains(&theta) => Ok(Pattern::Zipf(theta)),
+                theta => Err(format!("the exponent lies between 0 and 5, not at {theta}")),
+            },
+            Some(_) => Err(expected()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_key_takes_its_own_default_and_no_name_comes_twice() {
+        let mut names = BTreeSet::new();
+        for measure in ALL {
+            assert!(names.insert(measure.name()) && !measure.metrics().is_empty());
+            let mut keys = BTreeSet::new();
+            for key in measure.keys() {
+                assert!(keys.insert(key.name), "{} of {}", key.name, measure.name());
+                assert!(!key.values(key.default).unwrap().is_empty(), "{} of {}", key.name, measure.name());
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_key_cannot_be_is_refused_with_what_was_expected() {
+        let bytes = Key { form: Form::Bytes { multiple_of: 64 }, ..Key::MEMORY };
+        assert_eq!(bytes.values("64:*2:128").unwrap().len(), 2);
+        assert_eq!(bytes.values("100").unwrap_err(), "100 is no positive multiple of 64");
+        assert_eq!(bytes.values("0").unwrap_err(), "0 is no positive multiple of 64");
+        assert_eq!(Key::PAGES.values("1Gi").unwrap_err(), "'1Gi' is none of: 4Ki, 2Mi, all");
+        assert_eq!(Key::PAGES.values("all").unwrap().len(), 2);
+        assert_eq!(Key::THREADS.values("0").unwrap_err(), "0 is not between 1 and 1024");
+        assert_eq!(Key::THREADS.values("cpus").unwrap(), [Value::Number(crew::cpus().len() as u64)]);
+        assert!(Key::MEMORY.values("ram").unwrap_err().contains("./ram"));
+        for order in ["stride:100", "stride:", "zipf:9", "backwards", "stride:0", "x:1"] {
+            assert!(Pattern::named(order).is_err(), "{order}");
+        }
+    }
+}

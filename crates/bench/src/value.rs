@@ -1,0 +1,165 @@
+//! Values of a plan's keys: numbers with units, ranges and words.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a key of a cell is set to.
+#[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A count, or bytes.
+    Number(u64),
+    /// A part of one, or a factor.
+    Real(f64),
+    /// One of the words that the key knows, or a place.
+    Word(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Real(real) => write!(f, "{real}"),
+            Value::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(word: &str) -> Value {
+        Value::Word(word.to_owned())
+    }
+}
+
+/// Most values that a range may have.
+pub const MAX_RANGE: usize = 1000;
+
+const BINARY: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40)];
+const DECIMAL: [(&str, u64); 5] =
+    [("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000), ("T", 1_000_000_000_000)];
+
+/// A number such as `64`, `4Ki`, `1.5GiB` or `16M`; the letter B may follow, and digits may be grouped by `_`.
+pub fn number(text: &str) -> Result<u64, String> {
+    let expected = || format!("'{text}' is no number: expected one such as 64, 4Ki, 1.5Gi or 16M");
+    let bare = text.strip_suffix('B').unwrap_or(text);
+    let unit = BINARY.iter().chain(&DECIMAL).find(|(name, _)| bare.ends_with(name));
+    let (digits, factor) = unit.map_or((bare, 1), |(name, factor)| (&bare[..bare.len() - name.len()], *factor));
+    let digits = digits.trim_end().replace('_', "");
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(expected());
+    }
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(|| format!("{text} is too large"));
+    }
+    let real: f64 = digits.parse().map_err(|_| expected())?;
+    let bytes = real * factor as f64;
+    // Not `1.5`, for a count of one and a half makes no sense, nor 2^64 and more.
+    if bytes.fract() != 0.0 || !(0.0..1.8e19).contains(&bytes) {
+        return Err(expected());
+    }
+    Ok(bytes as u64)
+}
+
+/// Numbers: one, or a range `64:*2:16Mi` (each twice the one before) or `1:+1:8`, whose end belongs to it if it is met.
+pub fn numbers(text: &str) -> Result<Vec<u64>, String> {
+    let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+    let [first, step, last] = parts[..] else {
+        return match parts[..] {
+            [one] => Ok(vec![number(one)?]),
+            _ => Err(format!("'{text}' is no range: expected one such as 64:*2:16Mi or 1:+1:8")),
+        };
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    let next: Box<dyn Fn(u64) -> Option<u64>> = match (step.split_at_checked(1), first) {
+        (Some(("*", factor)), 1..) => match number(factor)? {
+            factor @ 2.. => Box::new(move |at| at.checked_mul(factor)),
+            _ => return Err(format!("'{text}' never ends: the factor is 2 or more")),
+        },
+        (Some(("*", _)), 0) => return Err(format!("'{text}' never ends: 0 times anything is 0")),
+        (Some(("+", step)), _) => match number(step)? {
+            step @ 1.. => Box::new(move |at| at.checked_add(step)),
+            _ => return Err(format!("'{text}' never ends: the step is 1 or more")),
+        },
+        _ => return Err(format!("'{step}' is no step: expected one such as *2 or +64")),
+    };
+    if first > last {
+        return Err(format!("'{text}' is empty: {first} is more than {last}"));
+    }
+    let found: Vec<u64> =
+        std::iter::successors(Some(first), |at| next(*at).filter(|at| *at <= last)).take(MAX_RANGE + 1).collect();
+    if found.len() > MAX_RANGE { Err(format!("'{text}' has more than {MAX_RANGE} values")) } else { Ok(found) }
+}
+
+/// A time such as `90s`, `5m`, `1.5h` or `200ms`, in nanoseconds.
+pub fn time_ns(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 6] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+    let expected = || format!("'{text}' is no time: expected one such as 200ms, 90s, 5m or 1h");
+    let (name, factor) = UNITS
+        .iter()
+        .find(|(name, _)| {
+            text.strip_suffix(name).is_some_and(|digits| digits.ends_with(|c: char| c.is_ascii_digit() || c == ' '))
+        })
+        .ok_or_else(expected)?;
+    let digits: f64 = text[..text.len() - name.len()].trim_end().parse().map_err(|_| expected())?;
+    let ns = digits * factor;
+    if (0.0..1e18).contains(&ns) { Ok(ns as u64) } else { Err(expected()) }
+}
+
+/// A fraction such as `0.5` or `2%`.
+pub fn real(text: &str) -> Result<f64, String> {
+    let (digits, factor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 0.01));
+    match digits.parse::<f64>() {
+        Ok(real) if real.is_finite() => Ok(real * factor),
+        _ => Err(format!("'{text}' is no number: expected one such as 0.5, 1.2 or 2%")),
+    }
+}
+
+/// Bytes as people write them: `64`, `4Ki`, `5568`.
+pub fn short_bytes(bytes: u64) -> String {
+    let unit = BINARY.iter().rev().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    unit.map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_and_grouped_digits() {
+        let expected = [("0", 0), ("64", 64), ("4Ki", 4096), ("4KiB", 4096), ("1.5Gi", 3 << 29), ("16M", 16_000_000)];
+        for (text, number_of_it) in expected.into_iter().chain([("1_000", 1000), ("2 MiB", 2 << 20), ("64B", 64)]) {
+            assert_eq!(number(text), Ok(number_of_it), "{text}");
+        }
+        for text in ["", "-1", "1.5", "Ki", "4Kj", "inf", "nan", "+4", "99999999999Gi", "1:2"] {
+            assert!(number(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_end_where_they_say_or_before() {
+        assert_eq!(numbers("64:*2:500"), Ok(vec![64, 128, 256]));
+        assert_eq!(numbers("1:+3:10"), Ok(vec![1, 4, 7, 10]));
+        assert_eq!(numbers("16Mi:*4:1Gi").unwrap().len(), 4);
+        assert_eq!(numbers("7"), Ok(vec![7]));
+        assert_eq!(numbers("1:*2:18446744073709551615").unwrap().len(), 64, "it ends before it overflows");
+        for text in
+            ["1:*1:9", "0:*2:9", "1:+0:9", "9:+1:1", "1:2:3", "1:*2", "1:*2:3:4", "1:+1:100000", "1::4", "1:é:4"]
+        {
+            assert!(numbers(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_and_fractions_have_units() {
+        assert_eq!(time_ns("5m"), Ok(300_000_000_000));
+        assert_eq!(time_ns("200 ms"), Ok(200_000_000));
+        assert_eq!(time_ns("1.5us"), Ok(1500));
+        assert_eq!((real("2%"), real("0.99")), (Ok(0.02), Ok(0.99)));
+        for text in ["5", "m", "", "-5s", "5 minutes", "1e30h"] {
+            assert!(time_ns(text).is_err(), "{text}");
+        }
+        assert!(real("much").is_err() && real("inf").is_err());
+        assert_eq!([64, 4096, 5568, 3 << 29].map(short_bytes), ["64", "4Ki", "5568", "1536Mi"]);
+    }
+}
