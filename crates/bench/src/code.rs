@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::memory::Memory;
 use crate::names::names;
 
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +22,23 @@ pub use block::blocks;
 
 /// What is stored in each word, so that whoever reads it back knows that it arrived.
 pub const STORED: u64 = 0x5245_4d41_4e45_4e54;
+
+/// Takes the first bytes of a memory out of all caches.
+pub fn evict(memory: &Memory, len_bytes: usize) {
+    const BATCH: usize = 1024;
+    let flush = if arch::has_flush(Flush::Clflushopt) { Flush::Clflushopt } else { Flush::Clflush };
+    let operation = Operation { store: Store::Nothing, flush, fence: Fence::None };
+    let lines = len_bytes.min(memory.len_bytes()) / size_of::<Line>();
+    let mut batch = Vec::with_capacity(BATCH);
+    for start in (0..lines).step_by(BATCH) {
+        batch.clear();
+        batch
+            .extend((start..lines.min(start + BATCH)).map(|line| memory.base().wrapping_add(line * size_of::<Line>())));
+        // SAFETY: whole lines of the memory, nothing is stored, and the CPU has the instruction.
+        unsafe { sustained(operation, &batch) };
+    }
+    wait();
+}
 
 /// 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

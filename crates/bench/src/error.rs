@@ -1,5 +1,7 @@
 //! What can go wrong in a benchmark.
 
+use std::path::{Path, PathBuf};
+
 use thiserror::Error;
 
 /// Result of a benchmark's step.
@@ -12,6 +14,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     #[error(transparent)]
     Pool(#[from] pmem::Error),
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
     #[error("no memory to measure: {what}; ask for less, or for another place")]
     Memory { what: String },
     #[error("it cannot be measured here: {what}")]
@@ -23,6 +27,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Error {
+        Error::Io { path: path.to_owned(), source }
+    }
+
     pub(crate) fn memory(what: String) -> Error {
         Error::Memory { what }
     }

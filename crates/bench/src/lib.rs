@@ -11,12 +11,16 @@ pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
+#[allow(unsafe_code)] // asks for the process's usage
+pub mod machine;
 pub mod measure;
 #[allow(unsafe_code)] // maps it
 pub mod memory;
 mod names;
 pub mod pattern;
 pub mod plan;
+pub mod results;
+pub mod run;
 pub mod site;
 pub mod value;
 

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use report::Provenance;
+
+use crate::code;
 use crate::error::{Error, Result};
 use crate::measure::Cell;
 use crate::memory::{Memory, Pages, Place};
+use crate::run::Described;
 
 /// Memory of each place and page size, which cells take turns to use.
 #[derive(Debug)]
@@ -46,8 +50,27 @@ impl Site {
         self.memories.get_mut(&place).ok_or_else(|| Error::memory(format!("nothing is mapped at {place:?}")))
     }
 
-    /// All of it, for the record.
-    pub fn memories(&self) -> impl Iterator<Item = (&Place, Pages, &Memory)> {
-        self.memories.iter().map(|((place, pages), memory)| (place, *pages, memory))
+    /// Takes a cell's working set out of all caches, so that the next cell finds nothing of it.
+    ///
+    /// # Errors
+    /// As [`Site::memory`].
+    pub fn flush(&mut self, cell: &Cell) -> Result<()> {
+        let len_bytes = cell.measure().needs(cell)?.memory_bytes;
+        if len_bytes > 0 {
+            code::evict(self.memory(cell)?, len_bytes);
+        }
+        Ok(())
+    }
+
+    /// What a cell's memory really is; nothing when it uses none.
+    pub fn describe(&mut self, cell: &Cell) -> Option<Described> {
+        let memory = self.memory(cell).ok()?;
+        let provenance = match memory.provenance() {
+            pmem::Provenance::Measured => Provenance::Measured,
+            pmem::Provenance::Emulated => Provenance::Emulated,
+            pmem::Provenance::Modelled => Provenance::Modelled,
+        };
+        let text = memory.backing().map_or_else(|| "main memory".to_owned(), |backing| backing.reason.clone());
+        Some(Described { text, provenance, page_bytes: Some(memory.page_bytes()) })
     }
 }

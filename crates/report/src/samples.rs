@@ -1,6 +1,6 @@
 //! A set of measured values and its order statistics.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Values of one quantity, at least one, all finite, in ascending order.
 ///
@@ -13,7 +13,7 @@ pub struct Samples {
 }
 
 /// A range of values.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,

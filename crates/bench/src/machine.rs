@@ -1,0 +1,187 @@
+//! What machine it is, and what else it does: without that no figure means anything.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::crew;
+use crate::error::{Error, Result};
+
+/// A machine, as far as its figures depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// As the CPU calls itself.
+    pub cpu: String,
+    /// CPUs that the process may use.
+    pub cpus: usize,
+    /// NUMA nodes.
+    pub nodes: usize,
+    /// Instructions of the CPU that plans may name.
+    pub instructions: Vec<String>,
+    /// Caches of the first CPU, such as `L1d 48K`.
+    pub caches: Vec<String>,
+    /// Bytes of main memory.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Whether the CPU says that it is a virtual machine's.
+    pub is_virtual: bool,
+    /// What sets the CPU's frequency; nothing where the system does not say.
+    pub governor: Option<String>,
+    /// Whether transparent huge pages are in use.
+    pub huge_pages: Option<String>,
+    /// Whether the CPU's prefetchers work: `on`, `off` or `unknown`.
+    pub prefetchers: String,
+    /// Ticks of the counter in a nanosecond.
+    pub ticks_per_ns: f64,
+    /// The smallest step of the counter, in ticks.
+    pub step_ticks: u64,
+    /// Two readings of it with nothing between them, in ticks.
+    pub pair_ticks: u64,
+}
+
+const INSTRUCTIONS: [&str; 9] =
+    ["avx", "avx512f", "clflush", "clflushopt", "clwb", "movdiri", "movdir64b", "constant_tsc", "nonstop_tsc"];
+
+impl Machine {
+    /// This one.
+    pub fn this() -> Machine {
+        let clock = Clock::get();
+        let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+            line.split_once(':').map(|(_, value)| value.trim().to_owned())
+        };
+        let flags = field("flags").or(field("Features")).unwrap_or_default();
+        let flags: Vec<&str> = flags.split_ascii_whitespace().collect();
+        let word = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        Machine {
+            cpu: field("model name").or(field("CPU part")).unwrap_or_else(|| "unknown".into()),
+            cpus: crew::cpus().len(),
+            nodes: nodes(),
+            instructions: INSTRUCTIONS.into_iter().filter(|name| flags.contains(name)).map(str::to_owned).collect(),
+            caches: caches(),
+            memory_bytes: memory_bytes(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            is_virtual: flags.contains(&"hypervisor"),
+            governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            huge_pages: word("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
+            prefetchers: "unknown".into(),
+            ticks_per_ns: clock.ticks_per_ns,
+            step_ticks: clock.step_ticks,
+            pair_ticks: clock.pair_ticks,
+        }
+    }
+
+    /// Refuses a machine whose counter does not go at one speed.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the reason.
+    pub fn check_clock(&self) -> Result<()> {
+        let has = |name: &str| self.instructions.iter().any(|known| known == name);
+        if cfg!(target_arch = "x86_64") && !(has("constant_tsc") && has("nonstop_tsc")) {
+            let what = "the CPU's time-stamp counter does not go at one speed in all its states (no constant_tsc and nonstop_tsc in /proc/cpuinfo), so its ticks are no time";
+            return Err(Error::unavailable(what.into()));
+        }
+        Ok(())
+    }
+}
+
+/// The word in brackets, as in `always [madvise] never`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_owned())
+}
+
+fn nodes() -> usize {
+    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|number| number.parse::<u32>().is_ok());
+    let entries = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
+}
+
+fn caches() -> Vec<String> {
+    let read = |index: usize, name: &str| {
+        fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}"))
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
+    let cache = |index| {
+        let kind = match read(index, "type")?.as_str() {
+            "Data" => "d",
+            "Instruction" => "i",
+            _ => "",
+        };
+        Some(format!("L{}{kind} {}", read(index, "level")?, read(index, "size")?))
+    };
+    (0..8).map_while(cache).collect()
+}
+
+fn memory_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// What took CPU time away, since the machine or the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// Milliseconds of all CPUs that the hypervisor gave to others.
+    pub steal_ms: u64,
+    /// How often a thread of this process had to give its CPU to another.
+    pub switches: u64,
+}
+
+impl Disturbance {
+    /// Up to now.
+    pub fn so_far() -> Disturbance {
+        // The eighth number of the line, in hundredths of a second (proc_stat(5)).
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let steal = text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse::<u64>().ok());
+        let switches = involuntary_switches();
+        Disturbance { steal_ms: 10 * steal.unwrap_or(0), switches }
+    }
+
+    /// What came since an earlier reading.
+    pub fn since(&self, earlier: &Disturbance) -> Disturbance {
+        Disturbance {
+            steal_ms: self.steal_ms.saturating_sub(earlier.steal_ms),
+            switches: self.switches.saturating_sub(earlier.switches),
+        }
+    }
+}
+
+/// Involuntary context switches of the process (getrusage(2)).
+fn involuntary_switches() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes a structure of its own, and zeros are one.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nivcsw as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_told() {
+        let machine = Machine::this();
+        assert!(machine.cpus > 0 && machine.nodes > 0 && machine.memory_bytes > 1 << 20 && !machine.kernel.is_empty());
+        let without = Machine { instructions: Vec::new(), ..machine };
+        assert_eq!(without.check_clock().is_err(), cfg!(target_arch = "x86_64"));
+        assert_eq!(chosen("always [madvise] never"), Some("madvise".into()));
+        assert_eq!(chosen("always"), None);
+    }
+
+    #[test]
+    fn disturbances_only_grow() {
+        let before = Disturbance::so_far();
+        let after = Disturbance::so_far();
+        assert_eq!(after.since(&before).steal_ms, after.steal_ms - before.steal_ms);
+        assert_eq!(before.since(&Disturbance { steal_ms: u64::MAX, switches: u64::MAX }), Disturbance::default());
+    }
+}

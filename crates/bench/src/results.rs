@@ -1,0 +1,227 @@
+//! What a run found, as it is stored, compared and drawn.
+
+use std::collections::BTreeMap;
+
+use report::{Interval, Provenance, Samples};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Disturbance, Machine};
+use crate::measure::{Better, Cell, Metric};
+use crate::plan::{Enough, Figure};
+
+/// The form of the file; another form has another name.
+pub const SCHEMA: &str = "remanent-bench-1";
+
+/// All that a run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The plan's name.
+    pub plan: String,
+    /// What the plan is for.
+    pub about: String,
+    /// The version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970.
+    pub started_s: u64,
+    /// How long it took, with the parts before it was resumed, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// What all orders and data were drawn from.
+    pub seed: u64,
+    /// When there were to be enough samples.
+    pub enough: Enough,
+    /// The machine.
+    pub machine: Machine,
+    /// What took CPU time away meanwhile.
+    pub disturbance: Disturbance,
+    /// 10^9 bytes a second from the first-level cache by each number of threads, above which no figure is believed.
+    pub ceilings_gb_s: BTreeMap<usize, f64>,
+    /// What was measured.
+    pub cells: Vec<CellResult>,
+    /// What is drawn of it.
+    pub figures: Vec<Figure>,
+}
+
+/// What a run found of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// The cell.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// How it went.
+    pub status: Status,
+    /// Why, if there is something to say.
+    pub reason: Option<String>,
+    /// Where its figures come from; nothing when there are none.
+    pub provenance: Option<Provenance>,
+    /// What its memory really was.
+    pub memory: Option<String>,
+    /// The real size of its pages.
+    pub page_bytes: Option<usize>,
+    /// What was found of each metric; one that has no meaning in this cell, or cannot be resolved, is left out.
+    pub metrics: Vec<Found>,
+    /// Of the isolated operations of all samples: nanoseconds at these fractions of them.
+    pub percentiles_ns: BTreeMap<String, f64>,
+    /// The largest part of a sample's time that reading the clock took.
+    pub overhead: f64,
+    /// Samples during which the hypervisor took CPU time away.
+    pub disturbed: usize,
+}
+
+/// How a cell went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As precise as the plan asks for.
+    Precise,
+    /// There are as many samples as the plan allows, or the time was over, and they differ by more.
+    Noisy,
+    /// The time was over before there were as many samples as the plan asks for.
+    Few,
+    /// It cannot be measured on this machine.
+    Skipped,
+    /// A sample cannot be true: nothing of the cell is believed.
+    Refused,
+}
+
+/// What was found of a metric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The metric.
+    pub metric: String,
+    /// The unit of all values.
+    pub unit: String,
+    /// Which of two values is the better one.
+    pub better: Better,
+    /// The number of samples.
+    pub count: usize,
+    /// Their median.
+    pub median: f64,
+    /// First and third quartile.
+    pub quartiles: Interval,
+    /// The 95 % bootstrap interval of the median.
+    pub median_95: Interval,
+    /// The samples, in the order in which they were taken, when they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
+}
+
+/// Any seed serves; a fixed one gives the same interval for the same samples.
+const INTERVAL_SEED: u64 = 1;
+
+impl Found {
+    /// Sums up samples; nothing when there are none.
+    pub(crate) fn of(metric: &Metric, values: &[f64]) -> Option<Found> {
+        let samples = Samples::new(values.to_vec())?;
+        Some(Found {
+            metric: metric.name.to_owned(),
+            unit: metric.unit.to_owned(),
+            better: metric.better,
+            count: samples.count(),
+            median: samples.median(),
+            quartiles: samples.quartiles(),
+            median_95: samples.median_interval(INTERVAL_SEED),
+            samples: Vec::new(),
+        })
+    }
+
+    /// Half of the 95 % interval, in parts of the median.
+    pub fn half_width(&self) -> f64 {
+        let Interval { low, high } = self.median_95;
+        if high == low { 0.0 } else { (high - low) / 2.0 / self.median.abs() }
+    }
+}
+
+impl CellResult {
+    /// What was found of a metric.
+    pub fn found(&self, metric: &str) -> Option<&Found> {
+        self.metrics.iter().find(|found| found.metric == metric)
+    }
+}
+
+/// The value that so large a part of all does not exceed, of how often each came.
+pub fn percentile(counts: &BTreeMap<u64, u64>, part: f64) -> Option<u64> {
+    let all: u64 = counts.values().sum();
+    let rank = ((all as f64 * part).ceil() as u64).max(1);
+    let mut so_far = 0;
+    counts
+        .iter()
+        .find(|(_, count)| {
+            so_far += **count;
+            so_far >= rank
+        })
+        .map(|(value, _)| *value)
+}
+
+/// The parts of which percentiles are told; one that fewer values than its reciprocal would decide is left out.
+pub const PARTS: [(&str, f64); 6] =
+    [("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999), ("99.99", 0.9999), ("100", 1.0)];
+
+/// The percentiles that these counts can tell.
+pub fn percentiles(counts: &BTreeMap<u64, u64>) -> BTreeMap<String, u64> {
+    let all: u64 = counts.values().sum();
+    let is_told = |part: f64| all > 0 && (part == 1.0 || all as f64 * (1.0 - part) >= 1.0);
+    let told = PARTS.iter().filter(|(_, part)| is_told(*part));
+    told.filter_map(|(name, part)| Some(((*name).to_owned(), percentile(counts, *part)?))).collect()
+}
+
+/// One line for each metric of each cell, with a first line of names (RFC 4180).
+pub fn csv(results: &Results) -> String {
+    let mut keys: Vec<&str> = Vec::new();
+    for cell in &results.cells {
+        let new =
+            cell.cell.measure().keys().iter().map(|key| key.name).filter(|key| !keys.contains(key)).collect::<Vec<_>>();
+        keys.extend(new);
+    }
+    let mut lines = vec![format!(
+        "measure,{},metric,unit,provenance,status,count,median,low_95,high_95,quartile_1,quartile_3",
+        keys.join(",")
+    )];
+    for result in &results.cells {
+        let value = |key: &&str| result.cell.keys.get(*key).map(ToString::to_string).unwrap_or_default();
+        let keys: Vec<String> = keys.iter().map(value).map(|text| field(&text)).collect();
+        let provenance = result.provenance.map_or("", Provenance::as_str);
+        let status = serde_json::to_value(result.status).expect("a name");
+        let status = status.as_str().unwrap_or_default();
+        let start = format!("{},{}", result.cell.measure, keys.join(","));
+        if result.metrics.is_empty() {
+            lines.push(format!("{start},,,{provenance},{status},0,,,,,"));
+        }
+        for found in &result.metrics {
+            let Found { metric, unit, count, median, quartiles, median_95, .. } = found;
+            lines.push(format!(
+                "{start},{metric},{unit},{provenance},{status},{count},{median},{},{},{},{}",
+                median_95.low, median_95.high, quartiles.low, quartiles.high
+            ));
+        }
+    }
+    lines.join("\r\n") + "\r\n"
+}
+
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_told_as_far_as_the_values_reach() {
+        let counts: BTreeMap<u64, u64> = [(10, 90), (20, 9), (500, 1)].into();
+        assert_eq!(percentile(&counts, 0.5), Some(10));
+        assert_eq!(percentile(&counts, 0.9), Some(10));
+        assert_eq!(percentile(&counts, 0.91), Some(20));
+        assert_eq!(percentile(&counts, 1.0), Some(500));
+        let told = percentiles(&counts);
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["100", "50", "90", "99"]);
+        assert_eq!(told["99"], 20);
+        assert!(percentiles(&BTreeMap::new()).is_empty() && percentile(&BTreeMap::new(), 0.5).is_none());
+    }
+
+    #[test]
+    fn fields_are_quoted_where_they_must() {
+        assert_eq!(["a", "a,b", "a\"b"].map(field), ["a", "\"a,b\"", "\"a\"\"b\""]);
+    }
+}

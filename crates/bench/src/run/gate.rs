@@ -1,0 +1,105 @@
+//! What no figure can be: a bandwidth above that of the first-level cache is that of code which does not run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::bandwidth::Transfer;
+use crate::code::{Access, Fence, Width};
+use crate::crew::Done;
+use crate::error::Result;
+use crate::measure::{Cell, Sample};
+use crate::memory::{Memory, Pages, Place};
+use crate::pattern::Pattern;
+
+/// The most that any number of threads can move.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ceilings {
+    gb_s: BTreeMap<usize, f64>,
+}
+
+/// A working set that every first-level cache has, for each thread.
+const CACHED_BYTES: usize = 8 << 10;
+const TIME: Duration = Duration::from_millis(5);
+/// The ceiling is a measurement too, and frequencies change.
+const MARGIN: f64 = 1.5;
+
+impl Ceilings {
+    /// Measures the ceiling of each number of threads that these cells have.
+    pub(super) fn measure(cells: &[&Cell]) -> Result<Ceilings> {
+        let mut ceilings = Ceilings::default();
+        for threads in cells.iter().filter(|cell| cell.keys.contains_key("threads")).map(|cell| cell.len("threads")) {
+            if !ceilings.gb_s.contains_key(&threads) {
+                ceilings.gb_s.insert(threads, MARGIN * cached_gb_s(threads)?);
+            }
+        }
+        Ok(ceilings)
+    }
+
+    pub(super) fn gb_s(&self) -> &BTreeMap<usize, f64> {
+        &self.gb_s
+    }
+
+    /// Why a sample cannot be true.
+    pub(super) fn refuse(&self, cell: &Cell, sample: &Sample) -> Option<String> {
+        let ceiling = cell.keys.get("threads").and_then(|_| self.gb_s.get(&cell.len("threads")));
+        for (metric, value) in cell.measure().metrics().iter().zip(&sample.values) {
+            let Some(value) = *value else { continue };
+            if !value.is_finite() || value < 0.0 {
+                return Some(format!("{} of {value} {}", metric.name, metric.unit));
+            }
+            if let Some(ceiling) = ceiling.filter(|ceiling| metric.unit == "GB/s" && value > **ceiling) {
+                return Some(format!(
+                    "{} of {value:.0} GB/s, more than the first-level caches give ({ceiling:.0})",
+                    metric.name
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// What threads load from, or store into, their first-level caches: the larger of both.
+fn cached_gb_s(threads: usize) -> Result<f64> {
+    let mut memory = Memory::new(&Place::Dram, Pages::Small, CACHED_BYTES * threads)?;
+    let mut most = 0.0f64;
+    for access in [Access::Load, Access::Store] {
+        let transfer = Transfer {
+            access,
+            width: Width::widest(),
+            fence: Fence::None,
+            block_bytes: CACHED_BYTES,
+            pattern: Pattern::SameLine,
+            len_bytes: CACHED_BYTES * threads,
+            threads,
+        };
+        let done = transfer.run(&mut memory, TIME, 1)?;
+        most = most.max(done.iter().map(Done::per_second).sum::<f64>() / 1e9);
+    }
+    Ok(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    /// 56,256 GiB/s is what a loop said that the compiler had removed.
+    #[test]
+    fn figures_that_cannot_be_are_refused() {
+        let cells = Plan::built_in("bandwidth").unwrap().cells().unwrap();
+        let ceilings = Ceilings { gb_s: [(1, 400.0)].into() };
+        let refuse = |gb_s: f64| {
+            ceilings.refuse(&cells[0], &Sample { values: vec![Some(gb_s), None, None], ..Sample::default() })
+        };
+        assert_eq!(refuse(399.0), None);
+        assert_eq!(refuse(60_404.0).unwrap(), "bandwidth of 60404 GB/s, more than the first-level caches give (400)");
+        assert!(refuse(f64::NAN).is_some() && refuse(f64::INFINITY).is_some() && refuse(-1.0).is_some());
+    }
+
+    #[test]
+    fn the_ceiling_is_above_what_memory_gives() {
+        let cells = Plan::built_in("bandwidth").unwrap().cells().unwrap();
+        let ceilings = Ceilings::measure(&[&cells[0]]).unwrap();
+        assert!(ceilings.gb_s()[&1] > 1.0, "{ceilings:?}");
+    }
+}
