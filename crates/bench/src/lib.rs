@@ -7,6 +7,7 @@ pub mod chain;
 pub mod clock;
 #[allow(unsafe_code)] // the instructions that are measured
 pub mod code;
+pub mod compare;
 pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // runs the code that is measured
@@ -17,6 +18,7 @@ pub mod measure;
 #[allow(unsafe_code)] // maps it
 pub mod memory;
 mod names;
+pub mod page;
 pub mod pattern;
 pub mod plan;
 pub mod results;

@@ -35,17 +35,29 @@ impl From<&str> for Value {
 /// Most values that a range may have.
 pub const MAX_RANGE: usize = 1000;
 
-const BINARY: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40)];
-const DECIMAL: [(&str, u64); 5] =
-    [("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000), ("T", 1_000_000_000_000)];
+const UNITS: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40)];
 
-/// A number such as `64`, `4Ki`, `1.5GiB` or `16M`; the letter B may follow, and digits may be grouped by `_`.
+/// The factor of a unit: `Ki`, `KiB` and the bare letter, as in truncate(1), are powers of 1024, `kB` is one of 1000.
+fn factor(unit: &str) -> Option<u64> {
+    let power = |letter: char| "kmgt".find(letter.to_ascii_lowercase()).map(|power| power as u32 + 1);
+    let (letter, rest) = match unit {
+        "" | "B" => return Some(1),
+        _ => unit.split_at(1),
+    };
+    match (power(letter.chars().next()?)?, rest) {
+        (power, "" | "i" | "iB") => Some(1 << (10 * power)),
+        (power, "B") => Some(1000u64.pow(power)),
+        _ => None,
+    }
+}
+
+/// A number such as `64`, `4Ki`, `1.5GiB` or `16MB`; digits may be grouped by `_`.
 pub fn number(text: &str) -> Result<u64, String> {
-    let expected = || format!("'{text}' is no number: expected one such as 64, 4Ki, 1.5Gi or 16M");
-    let bare = text.strip_suffix('B').unwrap_or(text);
-    let unit = BINARY.iter().chain(&DECIMAL).find(|(name, _)| bare.ends_with(name));
-    let (digits, factor) = unit.map_or((bare, 1), |(name, factor)| (&bare[..bare.len() - name.len()], *factor));
-    let digits = digits.trim_end().replace('_', "");
+    let expected = || format!("'{text}' is no number: expected one such as 64, 4Ki, 1.5Gi or 16MB");
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.' || c == '_';
+    let (digits, unit) = text.split_at(text.find(|c| !is_digit(c)).unwrap_or(text.len()));
+    let factor = unit.trim_start().is_ascii().then(|| factor(unit.trim_start())).flatten().ok_or_else(expected)?;
+    let digits = digits.replace('_', "");
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(expected());
     }
@@ -93,9 +105,9 @@ pub fn numbers(text: &str) -> Result<Vec<u64>, String> {
 
 /// A time such as `90s`, `5m`, `1.5h` or `200ms`, in nanoseconds.
 pub fn time_ns(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, f64); 6] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+    const TIMES: [(&str, f64); 6] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
     let expected = || format!("'{text}' is no time: expected one such as 200ms, 90s, 5m or 1h");
-    let (name, factor) = UNITS
+    let (name, factor) = TIMES
         .iter()
         .find(|(name, _)| {
             text.strip_suffix(name).is_some_and(|digits| digits.ends_with(|c: char| c.is_ascii_digit() || c == ' '))
@@ -117,7 +129,7 @@ pub fn real(text: &str) -> Result<f64, String> {
 
 /// Bytes as people write them: `64`, `4Ki`, `5568`.
 pub fn short_bytes(bytes: u64) -> String {
-    let unit = BINARY.iter().rev().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    let unit = UNITS.iter().rev().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     unit.map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
 }
 
@@ -127,7 +139,15 @@ mod tests {
 
     #[test]
     fn numbers_have_units_and_grouped_digits() {
-        let expected = [("0", 0), ("64", 64), ("4Ki", 4096), ("4KiB", 4096), ("1.5Gi", 3 << 29), ("16M", 16_000_000)];
+        let expected = [
+            ("0", 0),
+            ("64", 64),
+            ("4Ki", 4096),
+            ("4KiB", 4096),
+            ("1.5Gi", 3 << 29),
+            ("16MB", 16_000_000),
+            ("1M", 1 << 20),
+        ];
         for (text, number_of_it) in expected.into_iter().chain([("1_000", 1000), ("2 MiB", 2 << 20), ("64B", 64)]) {
             assert_eq!(number(text), Ok(number_of_it), "{text}");
         }

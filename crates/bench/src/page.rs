@@ -1,0 +1,305 @@
+//! A run as one page of HTML that needs nothing else: figures, tables, and what the machine did meanwhile.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use report::{Axis, AxisScale, Chart, Point, Provenance, Series};
+
+use crate::measure::{self, Form, Key};
+use crate::plan::{Figure, Scale};
+use crate::results::{CellResult, Found, Results, Status};
+use crate::value::{self, Value};
+
+const STYLE: &str = "body{font:15px/1.45 sans-serif;max-width:62em;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border-bottom:1px solid #ccc;padding:.2em .7em;text-align:left}\
+td.n{text-align:right;font-variant-numeric:tabular-nums}.badge{display:inline-block;border-radius:3px;padding:0 .5em;\
+margin:0 .3em .3em 0;background:#eee;font-size:13px}.warn{background:#fbe3b5}.bad{background:#f6c5bd}figure{margin:2em 0}\
+svg{max-width:100%;height:auto}summary{cursor:pointer}";
+
+/// The page.
+pub fn html(results: &Results) -> String {
+    let mut page = String::new();
+    let title = escape(&results.plan);
+    let about = escape(&results.about);
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>remanent bench: {title}</title>\
+         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p>{about}</p>\n"
+    );
+    badges(&mut page, results);
+    machine(&mut page, results);
+    for figure in &results.figures {
+        draw(&mut page, figure, results);
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for cell in &results.cells {
+        if !names.contains(&cell.cell.measure.as_str()) {
+            names.push(&cell.cell.measure);
+        }
+    }
+    names.iter().for_each(|name| table(&mut page, name, results));
+    page.push_str("</body></html>\n");
+    page
+}
+
+/// What whoever reads a figure must know beside it.
+fn badges(page: &mut String, results: &Results) {
+    let count = |status: Status| results.cells.iter().filter(|cell| cell.status == status).count();
+    let mut badge = |class: &str, text: String| {
+        let _ = write!(page, "<span class=\"badge {class}\">{}</span>", escape(&text));
+    };
+    let mut provenances: Vec<&str> = results.cells.iter().filter_map(|cell| Some(cell.provenance?.as_str())).collect();
+    provenances.sort_unstable();
+    provenances.dedup();
+    for provenance in provenances {
+        badge(if provenance == Provenance::Measured.as_str() { "" } else { "warn" }, provenance.to_owned());
+    }
+    if results.machine.is_virtual {
+        badge("warn", "virtual machine".into());
+    }
+    if results.disturbance.steal_ms > 0 {
+        badge("warn", format!("{} ms of CPU time went to other machines", results.disturbance.steal_ms));
+    }
+    if results.machine.prefetchers != "off" {
+        badge("", format!("prefetchers {}", results.machine.prefetchers));
+    }
+    for (status, text) in [
+        (Status::Noisy, "noisy"),
+        (Status::Few, "with too few samples"),
+        (Status::Refused, "refused"),
+        (Status::Skipped, "cannot be measured here"),
+    ] {
+        let (cells, class) = (count(status), if status == Status::Refused { "bad" } else { "warn" });
+        if cells > 0 {
+            badge(class, format!("{cells} of {} cells {text}", results.cells.len()));
+        }
+    }
+    page.push('\n');
+}
+
+fn machine(page: &mut String, results: &Results) {
+    let machine = &results.machine;
+    let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+    let rows = [
+        ("CPU", format!("{}, {} CPUs, {} NUMA nodes", machine.cpu, machine.cpus, machine.nodes)),
+        ("Caches", machine.caches.join(", ")),
+        ("Instructions", machine.instructions.join(" ")),
+        (
+            "Memory",
+            format!(
+                "{:.1} GB, transparent huge pages {}",
+                machine.memory_bytes as f64 / 1e9,
+                or_unknown(&machine.huge_pages)
+            ),
+        ),
+        ("Kernel, governor", format!("{}, {}", machine.kernel, or_unknown(&machine.governor))),
+        (
+            "Clock",
+            format!(
+                "{:.4} ticks a nanosecond, in steps of {} ticks; two readings are {} ticks apart",
+                machine.ticks_per_ns, machine.step_ticks, machine.pair_ticks
+            ),
+        ),
+        (
+            "Run",
+            format!(
+                "{:.0} s, seed {}, until half the 95 % interval is {} % of the median",
+                results.elapsed_ns as f64 / 1e9,
+                results.seed,
+                results.enough.precision * 100.0
+            ),
+        ),
+    ];
+    page.push_str("<table>\n");
+    for (name, text) in rows {
+        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escape(&text));
+    }
+    page.push_str("</table>\n");
+}
+
+fn draw(page: &mut String, figure: &Figure, results: &Results) {
+    let _ = writeln!(page, "<figure><h2>{}</h2>", escape(&figure.title));
+    match chart(figure, results).and_then(|chart| chart.svg()) {
+        Some(svg) => page.push_str(&svg),
+        None => page.push_str("<p>No cell of this run has a figure for it.</p>"),
+    }
+    if !figure.published.is_empty() {
+        page.push_str("<table><tr><th>published, not measured here</th><th></th><th>source</th></tr>\n");
+        for published in &figure.published {
+            let (what, source) = (escape(&published.what), escape(&published.source));
+            let _ = writeln!(
+                page,
+                "<tr><td>{what}</td><td class=\"n\">{}</td><td>{source}</td></tr>",
+                short(published.value)
+            );
+        }
+        page.push_str("</table>\n");
+    }
+    page.push_str("</figure>\n");
+}
+
+/// The chart of a figure, from the cells that it selects.
+pub fn chart(figure: &Figure, results: &Results) -> Option<Chart> {
+    let measure = measure::named(&figure.measure)?;
+    let metric = measure.metrics().iter().find(|metric| metric.name == figure.y)?;
+    let key = measure.keys().iter().find(|key| key.name == figure.x)?;
+    let is_drawn = |cell: &&CellResult| {
+        let fits =
+            |(key, values): (&String, &Vec<Value>)| cell.cell.keys.get(key).is_some_and(|value| values.contains(value));
+        cell.cell.measure == figure.measure && figure.filter.iter().all(fits) && cell.found(&figure.y).is_some()
+    };
+    let cells: Vec<&CellResult> = results.cells.iter().filter(is_drawn).collect();
+    let words = words_of(key, &cells);
+    let mut series: Vec<(String, Vec<Point>)> = Vec::new();
+    for cell in &cells {
+        let name = figure.series.iter().map(|key| named(key, &cell.cell.keys)).collect::<Vec<_>>().join(", ");
+        let x = match (&cell.cell.keys[key.name], &words) {
+            (value, Some(words)) => words.iter().position(|word| *word == value.to_string())? as f64,
+            (Value::Number(number), None) => *number as f64,
+            (Value::Real(real), None) => *real,
+            (Value::Word(_), None) => continue,
+        };
+        let Found { median, median_95, .. } = cell.found(&figure.y)?;
+        let point = Point { x, y: *median, interval: Some(*median_95) };
+        match series.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push(point),
+            None => series.push((name, vec![point])),
+        }
+    }
+    for (_, points) in &mut series {
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
+    let is_log_x = matches!(figure.scale, Scale::LogX | Scale::LogLog);
+    let x_scale = match (words, &key.form) {
+        (Some(words), _) => AxisScale::Words(words),
+        (None, Form::Bytes { .. } | Form::Count { .. }) if is_log_x => AxisScale::Log2,
+        (None, _) if is_log_x => AxisScale::Log10,
+        _ => AxisScale::Linear,
+    };
+    let y_scale =
+        if matches!(figure.scale, Scale::LogY | Scale::LogLog) { AxisScale::Log10 } else { AxisScale::Linear };
+    let provenances: std::collections::BTreeSet<&str> =
+        cells.iter().filter_map(|cell| Some(cell.provenance?.as_str())).collect();
+    let provenances = provenances.into_iter().collect::<Vec<_>>().join(" and ");
+    Some(Chart {
+        title: format!("{} ({provenances})", metric.about),
+        x: Axis { label: key.name.to_owned(), scale: x_scale },
+        y: Axis { label: format!("{}, {}", metric.name, metric.unit), scale: y_scale },
+        series: series.into_iter().map(|(name, points)| Series { name, points }).collect(),
+    })
+}
+
+/// The words that a key is set to, in the order in which they first come; nothing for a key of numbers.
+fn words_of(key: &Key, cells: &[&CellResult]) -> Option<Vec<String>> {
+    if matches!(key.form, Form::Bytes { .. } | Form::Count { .. } | Form::Real { .. }) {
+        return None;
+    }
+    let mut words: Vec<String> = Vec::new();
+    for cell in cells {
+        let word = cell.cell.keys[key.name].to_string();
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    Some(words)
+}
+
+/// A key's value with what makes it understood in a legend.
+fn named(key: &str, keys: &BTreeMap<String, Value>) -> String {
+    match keys.get(key) {
+        Some(Value::Number(number)) => format!("{key} {}", value::short_bytes(*number)),
+        Some(Value::Word(word)) if word == "none" => format!("no {key}"),
+        Some(value) => value.to_string(),
+        None => String::new(),
+    }
+}
+
+fn table(page: &mut String, name: &str, results: &Results) {
+    let Some(measure) = measure::named(name) else { return };
+    let cells: Vec<&CellResult> = results.cells.iter().filter(|cell| cell.cell.measure == name).collect();
+    // A key that all cells agree on stands above the table.
+    let is_fixed = |key: &&Key| cells.iter().all(|cell| cell.cell.keys[key.name] == cells[0].cell.keys[key.name]);
+    let (fixed, varied): (Vec<&Key>, Vec<&Key>) = measure.keys().iter().partition(is_fixed);
+    let text = |key: &Key, cell: &CellResult| match (&cell.cell.keys[key.name], &key.form) {
+        (Value::Number(number), Form::Bytes { .. }) => value::short_bytes(*number),
+        (value, _) => value.to_string(),
+    };
+    let said: Vec<String> = fixed.iter().map(|key| format!("{} {}", key.name, text(key, cells[0]))).collect();
+    let _ = writeln!(
+        page,
+        "<h2>{}</h2>\n<p>{}.<br>{}.</p>",
+        escape(name),
+        escape(measure.about()),
+        escape(&said.join(", "))
+    );
+    page.push_str("<table><tr>");
+    varied.iter().for_each(|key| _ = write!(page, "<th>{}</th>", key.name));
+    for metric in measure.metrics() {
+        let _ = write!(page, "<th title=\"{}\">{}, {}</th>", escape(metric.about), metric.name, metric.unit);
+    }
+    page.push_str("<th>samples</th><th></th></tr>\n");
+    for cell in &cells {
+        page.push_str("<tr>");
+        varied.iter().for_each(|key| _ = write!(page, "<td>{}</td>", escape(&text(key, cell))));
+        for metric in measure.metrics() {
+            match cell.found(metric.name) {
+                Some(Found { median, median_95, .. }) => {
+                    let (low, high) = (short(median_95.low), short(median_95.high));
+                    let _ = write!(page, "<td class=\"n\" title=\"95 %: {low} to {high}\">{}</td>", short(*median));
+                }
+                None => page.push_str("<td></td>"),
+            }
+        }
+        let count = cell.metrics.first().map_or(0, |found| found.count);
+        let _ = writeln!(page, "<td class=\"n\">{count}</td><td>{}</td></tr>", escape(&remark(cell)));
+    }
+    page.push_str("</table>\n");
+    percentiles(page, &cells);
+}
+
+fn remark(cell: &CellResult) -> String {
+    let status = match cell.status {
+        Status::Precise => "",
+        Status::Noisy => "noisy",
+        Status::Few => "too few samples",
+        Status::Skipped => "not run",
+        Status::Refused => "refused",
+    };
+    let provenance = cell.provenance.filter(|provenance| *provenance != Provenance::Measured).map(Provenance::as_str);
+    let parts = [provenance, Some(status).filter(|text| !text.is_empty()), cell.reason.as_deref()];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+fn percentiles(page: &mut String, cells: &[&CellResult]) {
+    let told: Vec<&&CellResult> = cells.iter().filter(|cell| !cell.percentiles_ns.is_empty()).collect();
+    if told.is_empty() {
+        return;
+    }
+    page.push_str("<details><summary>Percentiles of single operations, ns</summary><table><tr><th>cell</th>");
+    crate::results::PARTS.iter().for_each(|(name, _)| _ = write!(page, "<th>{name} %</th>"));
+    page.push_str("</tr>\n");
+    for cell in told {
+        let _ = write!(page, "<tr><td>{}</td>", escape(&cell.cell.to_string()));
+        for (name, _) in crate::results::PARTS {
+            let text = cell.percentiles_ns.get(name).map(|ns| short(*ns)).unwrap_or_default();
+            let _ = write!(page, "<td class=\"n\">{text}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></details>\n");
+}
+
+/// A number in three or four digits.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        0.0 => "0".into(),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
