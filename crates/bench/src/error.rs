@@ -27,6 +27,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// The name that the command line prints.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Error::Pool(error) => error.code().name(),
+            Error::Io { .. } => "io",
+            Error::Memory { .. } => "no-memory",
+            Error::Unavailable { .. } => "not-measurable",
+            Error::Wrong { .. } => "wrong-result",
+            Error::Plan { .. } => "bad-plan",
+        }
+    }
+
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Error {
         Error::Io { path: path.to_owned(), source }
     }

@@ -89,6 +89,21 @@ pub enum Form {
     Place,
 }
 
+impl Form {
+    /// What can be said, in a few words.
+    pub fn expected(&self) -> String {
+        match self {
+            Form::Bytes { multiple_of: 1 } => "bytes".into(),
+            Form::Bytes { multiple_of } => format!("multiples of {multiple_of} bytes"),
+            Form::Count { least, most } => format!("{least} to {most}"),
+            Form::Real { least, most } => format!("{least} to {most}"),
+            Form::Choice(words) => words.join(", "),
+            Form::Order => "sequential, random, stride:BYTES, zipf:EXPONENT, same-line".into(),
+            Form::Place => "dram, a folder, a device".into(),
+        }
+    }
+}
+
 impl Key {
     /// Where the memory comes from.
     pub const MEMORY: Key = Key {
@@ -245,6 +260,15 @@ impl Cell {
         }
     }
 
+    /// What a key is set to, as people write it.
+    pub fn text(&self, key: &Key) -> String {
+        match (self.keys.get(key.name), &key.form) {
+            (Some(Value::Number(bytes)), Form::Bytes { .. }) => value::short_bytes(*bytes),
+            (Some(value), _) => value.to_string(),
+            (None, _) => String::new(),
+        }
+    }
+
     /// What the key `order` is set to.
     pub fn order(&self) -> Pattern {
         Pattern::named(self.word("order")).expect("the plan was checked")
@@ -266,15 +290,7 @@ impl Cell {
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.measure)?;
-        for key in self.measure().keys() {
-            match (&self.keys[key.name], &key.form) {
-                (Value::Number(bytes), Form::Bytes { .. }) => {
-                    write!(f, " {}={}", key.name, value::short_bytes(*bytes))?
-                }
-                (value, _) => write!(f, " {}={value}", key.name)?,
-            }
-        }
-        Ok(())
+        self.measure().keys().iter().try_for_each(|key| write!(f, " {}={}", key.name, self.text(key)))
     }
 }
 

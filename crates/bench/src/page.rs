@@ -220,10 +220,7 @@ fn table(page: &mut String, name: &str, results: &Results) {
     // A key that all cells agree on stands above the table.
     let is_fixed = |key: &&Key| cells.iter().all(|cell| cell.cell.keys[key.name] == cells[0].cell.keys[key.name]);
     let (fixed, varied): (Vec<&Key>, Vec<&Key>) = measure.keys().iter().partition(is_fixed);
-    let text = |key: &Key, cell: &CellResult| match (&cell.cell.keys[key.name], &key.form) {
-        (Value::Number(number), Form::Bytes { .. }) => value::short_bytes(*number),
-        (value, _) => value.to_string(),
-    };
+    let text = |key: &Key, cell: &CellResult| cell.cell.text(key);
     let said: Vec<String> = fixed.iter().map(|key| format!("{} {}", key.name, text(key, cells[0]))).collect();
     let _ = writeln!(
         page,
@@ -257,7 +254,8 @@ fn table(page: &mut String, name: &str, results: &Results) {
     percentiles(page, &cells);
 }
 
-fn remark(cell: &CellResult) -> String {
+/// What is to be said beside a cell's figures.
+pub fn remark(cell: &CellResult) -> String {
     let status = match cell.status {
         Status::Precise => "",
         Status::Noisy => "noisy",

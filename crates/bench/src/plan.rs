@@ -137,6 +137,27 @@ pub const MAX_CELLS: usize = 20_000;
 /// The plans that come with the program.
 pub const BUILT_IN: [(&str, &str); 1] = [("quick", include_str!("../plans/quick.yaml"))];
 
+impl Enough {
+    /// Sets what has this name in a plan.
+    ///
+    /// # Errors
+    /// `Plan`, with what was expected.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        self.read(name, text).map_err(|what| Error::Plan { place: format!("--{name}"), what })
+    }
+
+    fn read(&mut self, name: &str, text: &str) -> std::result::Result<(), String> {
+        match name {
+            "budget" => self.budget_ns = value::time_ns(text)?,
+            "precision" => self.precision = value::real(text)?,
+            "sample" => self.sample_ns = sample_ns(text)?,
+            "rounds" => (self.least_rounds, self.most_rounds) = rounds(text)?,
+            _ => return Err(format!("'{name}' is none of: budget, precision, rounds, sample")),
+        }
+        Ok(())
+    }
+}
+
 impl Plan {
     /// A plan that comes with the program, or a measurement with its defaults.
     pub fn built_in(name: &str) -> Option<Plan> {
@@ -166,10 +187,10 @@ impl Plan {
             match key.as_str() {
                 "name" => plan.name = node.parsed(file_name)?,
                 "about" => plan.about = node.text()?,
-                "budget" => plan.enough.budget_ns = node.parsed(value::time_ns)?,
-                "precision" => plan.enough.precision = node.parsed(value::real)?,
-                "sample" => plan.enough.sample_ns = node.parsed(sample_ns)?,
-                "rounds" => (plan.enough.least_rounds, plan.enough.most_rounds) = node.parsed(rounds)?,
+                "budget" | "precision" | "sample" | "rounds" => {
+                    let text = node.text()?;
+                    plan.enough.read(&key, &text).map_err(|what| node.refuse(what))?;
+                }
                 "cells" => plan.experiments = node.list()?.iter().map(Experiment::read).collect::<Result<_>>()?,
                 "figures" => plan.figures = node.list()?.iter().map(figure).collect::<Result<_>>()?,
                 _ => {

@@ -6,7 +6,7 @@ use report::{Interval, Provenance, Samples};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Disturbance, Machine};
-use crate::measure::{Better, Cell, Metric};
+use crate::measure::{self, Better, Cell, Metric};
 use crate::plan::{Enough, Figure};
 
 /// The form of the file; another form has another name.
@@ -130,6 +130,23 @@ impl Found {
     pub fn half_width(&self) -> f64 {
         let Interval { low, high } = self.median_95;
         if high == low { 0.0 } else { (high - low) / 2.0 / self.median.abs() }
+    }
+}
+
+impl Results {
+    /// What keeps results that were read from being understood: a measurement or key that this version does not know.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn check(&self) -> Result<(), String> {
+        for cell in self.cells.iter().map(|result| &result.cell) {
+            let measure =
+                measure::named(&cell.measure).ok_or_else(|| format!("no measurement is called '{}'", cell.measure))?;
+            if let Some(key) = measure.keys().iter().find(|key| !cell.keys.contains_key(key.name)) {
+                return Err(format!("a cell of {} has no key '{}'", cell.measure, key.name));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -70,6 +70,7 @@ pub fn run(
     folder: &Path,
     beginning: Beginning,
     seed: u64,
+    keeps_samples: bool,
     mut watch: impl FnMut(&Progress<'_>),
 ) -> Result<Results> {
     let machine = Machine::this();
@@ -101,7 +102,11 @@ pub fn run(
     running.to_the_end(&mut courses, &mut journal, &mut watch)?;
     let elapsed_ns = monotonic_ns() - running.began_ns;
     let disturbance = Disturbance::so_far().since(&before);
-    let found = cells.into_iter().zip(courses).map(|(cell, course)| course.result(cell, plan, &mut site)).collect();
+    let found = cells
+        .into_iter()
+        .zip(courses)
+        .map(|(cell, course)| course.result(cell, plan, keeps_samples, &mut site))
+        .collect();
     Ok(Results {
         schema: SCHEMA.into(),
         plan: plan.name.clone(),
@@ -254,7 +259,7 @@ impl Course {
         }
     }
 
-    fn result(self, cell: Cell, plan: &Plan, site: &mut Site) -> CellResult {
+    fn result(self, cell: Cell, plan: &Plan, keeps_samples: bool, site: &mut Site) -> CellResult {
         let status = self.status(&cell, plan);
         let is_believed = !matches!(status, Status::Skipped | Status::Refused);
         let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
@@ -263,7 +268,11 @@ impl Course {
         }
         let clock = Clock::get();
         let metrics = cell.measure().metrics().iter().enumerate();
-        let metrics = metrics.filter_map(|(number, metric)| Found::of(metric, &self.values(number)));
+        let metrics = metrics.filter_map(|(number, metric)| {
+            let values = self.values(number);
+            let found = Found::of(metric, &values)?;
+            Some(Found { samples: if keeps_samples { values } else { Vec::new() }, ..found })
+        });
         let place = if is_believed { site.describe(&cell) } else { None };
         CellResult {
             status,

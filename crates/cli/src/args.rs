@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{doctor, manual, pool};
+use crate::{bench, doctor, manual, pool};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -13,6 +13,7 @@ Examples:
   remanent pool create /mnt/pmem0/a --size 1GiB
   remanent pool info /mnt/pmem0/a
   remanent --json pool check /mnt/pmem0/a
+  remanent bench run quick                what this machine's memory can do
 
 Exit codes:
   0  done
@@ -20,6 +21,7 @@ Exit codes:
   2  the command line cannot be understood
   3  pool check found damage
   4  not confirmed; nothing was done
+  5  bench compare found something that became worse
 
 Environment:
   REMANENT_ASSUME_PERSISTENT  paths, separated by `:`, that count as power-fail safe although nothing here can tell;
@@ -49,6 +51,9 @@ pub(crate) enum Command {
     /// Makes, examines, checks, grows and removes pools
     #[command(subcommand)]
     Pool(pool::Group),
+    /// Measures memory and what databases do on it
+    #[command(subcommand)]
+    Bench(bench::Group),
     /// Says what this machine offers, how durable a path is and why, and what would make it better
     Doctor(doctor::Arguments),
     /// Prints a completion script for a shell
@@ -62,6 +67,7 @@ impl Command {
     pub(crate) fn schema(&self) -> &'static str {
         match self {
             Command::Pool(group) => group.schema(),
+            Command::Bench(group) => group.schema(),
             Command::Doctor(_) => "remanent.doctor/1",
             Command::Completions(_) => "remanent.completions/1",
             Command::Man(_) => "remanent.man/1",

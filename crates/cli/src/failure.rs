@@ -20,6 +20,8 @@ const NOT_CONFIRMED: u8 = 4;
 pub(crate) enum Failure {
     /// A product, or the core under it, refused or could not.
     Refused(Error),
+    /// Something cannot be measured.
+    Measurement(bench::Error),
     /// The arguments fit the grammar, but not each other or the world.
     Usage(String),
     /// The user said no, or nobody was there to ask.
@@ -29,6 +31,17 @@ pub(crate) enum Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::Refused(error)
+    }
+}
+
+impl From<bench::Error> for Failure {
+    fn from(error: bench::Error) -> Failure {
+        match error {
+            bench::Error::Pool(error) => error.into(),
+            bench::Error::Plan { .. } => Failure::Usage(error.to_string()),
+            bench::Error::Io { path, source } => Failure::io("write", &path, source),
+            error => Failure::Measurement(error),
+        }
     }
 }
 
@@ -46,7 +59,7 @@ impl Failure {
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Refused(_) => FAILED,
+            Failure::Refused(_) | Failure::Measurement(_) => FAILED,
             Failure::Usage(_) => USAGE,
             Failure::NotConfirmed(_) => NOT_CONFIRMED,
         })
@@ -56,6 +69,7 @@ impl Failure {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Failure::Refused(error) => error.code().name(),
+            Failure::Measurement(error) => error.name(),
             Failure::Usage(_) => "usage",
             Failure::NotConfirmed(_) => "not-confirmed",
         }
@@ -64,6 +78,7 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::Refused(error) => error.to_string(),
+            Failure::Measurement(error) => error.to_string(),
             Failure::Usage(message) | Failure::NotConfirmed(message) => message.clone(),
         }
     }
@@ -72,6 +87,7 @@ impl Failure {
         match self {
             Failure::Refused(error) => hint(error.code()),
             Failure::Usage(_) => Some("`remanent --help` and the help of each command have examples".to_owned()),
+            Failure::Measurement(_) => Some("`remanent bench doctor` says what this machine can measure".to_owned()),
             Failure::NotConfirmed(_) => None,
         }
     }
@@ -86,7 +102,7 @@ impl Failure {
     pub(crate) fn to_json(&self) -> Value {
         let (number, path) = match self {
             Failure::Refused(error) => (error.code() as u16, path_of(error).map(|path| path.display().to_string())),
-            Failure::Usage(_) | Failure::NotConfirmed(_) => (0, None),
+            Failure::Measurement(_) | Failure::Usage(_) | Failure::NotConfirmed(_) => (0, None),
         };
         json!({ "code": self.code(), "number": number, "message": self.message(), "path": path, "hint": self.hint() })
     }

@@ -3,13 +3,14 @@
 //! | module | what it answers for |
 //! | --- | --- |
 //! | `args` | the command line as a whole; each group of commands owns its own arguments |
-//! | `pool`, `doctor`, `manual` | the groups |
+//! | `pool`, `bench`, `doctor`, `manual` | the groups |
 //! | `failure` | exit codes, and how an error is told |
 //! | `output` | the `--json` envelope, standard output, broken pipes |
 //! | `progress` | bars and spinners |
 //! | `units` | sizes and times, read and written |
 
 mod args;
+mod bench;
 mod doctor;
 mod failure;
 mod manual;
@@ -44,6 +45,7 @@ fn run(cli: Cli) -> Result<Report, Failure> {
     let progress = if cli.json || cli.quiet { Progress::Hidden } else { Progress::OnTerminal };
     match cli.command {
         Command::Pool(group) => pool::run(group, progress, cli.json),
+        Command::Bench(group) => bench::run(group, progress),
         Command::Doctor(arguments) => Ok(doctor::run(&arguments)),
         Command::Completions(arguments) => Ok(manual::completions(&arguments)),
         Command::Man(arguments) => manual::man(&arguments),

@@ -29,6 +29,11 @@ impl Progress {
         self.bar(Some(total_bytes), template, what)
     }
 
+    /// For work of which the part that is done is known, in thousandths.
+    pub(crate) fn share(self, what: String) -> ProgressBar {
+        self.bar(Some(1000), "[{bar:24}] {wide_msg}", what)
+    }
+
     /// Waits for a pre-fault and shows how far it is.
     pub(crate) fn follow(self, what: String, prefault: Prefault) -> pmem::Result<()> {
         let bar = self.bytes(what, prefault.progress().total_bytes);
