@@ -17,8 +17,13 @@ mod arch;
 #[path = "code/blocks_x86_64.rs"]
 mod block;
 
+#[cfg(target_arch = "x86_64")]
+#[path = "code/copy_x86_64.rs"]
+mod copy;
+
 pub use arch::{isolated, sustained, wait};
 pub use block::blocks;
+pub use copy::{copy_past_cache, fence};
 
 /// What is stored in each word, so that whoever reads it back knows that it arrived.
 pub const STORED: u64 = 0x5245_4d41_4e45_4e54;

@@ -24,6 +24,8 @@ pub mod plan;
 pub mod results;
 pub mod run;
 pub mod site;
+#[allow(unsafe_code)] // calls what is compared
+pub mod stack;
 pub mod value;
 
 pub use error::{Error, Result};

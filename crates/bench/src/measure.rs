@@ -14,7 +14,7 @@ use crate::memory::{Pages, Place};
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
-use crate::{bandwidth, chain, latency};
+use crate::{bandwidth, chain, latency, stack};
 
 /// A measurement.
 pub trait Measure: Sync {
@@ -39,7 +39,8 @@ pub trait Measure: Sync {
 }
 
 /// All measurements.
-pub static ALL: [&dyn Measure; 4] = [&latency::Latency, &chain::Chains, &bandwidth::Bandwidth, &bandwidth::Iops];
+pub static ALL: [&dyn Measure; 5] =
+    [&latency::Latency, &chain::Chains, &bandwidth::Bandwidth, &bandwidth::Iops, &stack::Stack];
 
 /// The measurement of a name.
 pub fn named(name: &str) -> Option<&'static dyn Measure> {

@@ -42,7 +42,7 @@ pub struct Memory {
 #[derive(Debug)]
 enum Source {
     Anonymous { start: *mut u8, mapped_bytes: usize },
-    File { _map: Mapping, backing: Backing },
+    File { map: Mapping, media: Mapped, backing: Backing },
 }
 
 // SAFETY: the value owns its mapping, whose addresses are valid on every thread.
@@ -113,7 +113,7 @@ impl Memory {
         }
         map.guard(0, len_bytes as u64, Touch::Store)?;
         let base = map.base();
-        Ok(Memory { source: Source::File { _map: map, backing }, base, len_bytes, page_bytes: 0 })
+        Ok(Memory { source: Source::File { map, media: media.clone(), backing }, base, len_bytes, page_bytes: 0 })
     }
 
     /// First byte, at a multiple of a page.
@@ -129,6 +129,14 @@ impl Memory {
     /// The size that its pages really have.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
+    }
+
+    /// Its mapping through the core; nothing for ordinary memory.
+    pub fn mapping(&self) -> Option<(&Mapping, &Mapped)> {
+        match &self.source {
+            Source::Anonymous { .. } => None,
+            Source::File { map, media, .. } => Some((map, media)),
+        }
     }
 
     /// Whether figures of it are of the device that they speak of.

@@ -1,0 +1,291 @@
+//! What the ways down to the medium cost: the same blocks, written by plain instructions, through the core, through other
+//! libraries and through the kernel (Abed Abud et al., section VI and Fig. 7).
+
+mod libraries;
+mod writers;
+
+use std::time::Duration;
+
+use crate::crew::{self, Done};
+use crate::error::{Error, Result};
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
+use crate::memory::Place;
+use crate::names::names;
+use crate::pattern::{Pattern, Walk};
+use crate::site::Site;
+use writers::{Shared, Writer};
+
+/// The measurement `stack`.
+#[derive(Debug)]
+pub struct Stack;
+
+/// A way down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Through {
+    /// Stores past the cache and an SFENCE.
+    Raw,
+    /// The core's copy and its fence.
+    Core,
+    /// pmem_memcpy_persist(3).
+    Libpmem,
+    /// pmemblk_write(3).
+    Libpmemblk,
+    /// A copy through the cache, and msync(2) of its pages.
+    Msync,
+    /// pwrite(2), which returns when the kernel has the block.
+    Pwrite,
+    /// pwritev2(2) with RWF_DSYNC, which returns when the device has it.
+    PwriteDsync,
+    /// io_uring(7), eight writes at a time.
+    IoUring,
+    /// The same with RWF_DSYNC.
+    IoUringDsync,
+}
+
+names!(Through {
+    Raw = "raw",
+    Core = "core",
+    Libpmem = "libpmem",
+    Libpmemblk = "libpmemblk",
+    Msync = "msync",
+    Pwrite = "pwrite",
+    PwriteDsync = "pwrite-dsync",
+    IoUring = "io-uring",
+    IoUringDsync = "io-uring-dsync",
+});
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Blocks {
+    /// The way.
+    pub through: Through,
+    /// Where the file lies.
+    pub place: Place,
+    /// Bytes of a block.
+    pub block_bytes: usize,
+    /// The order of the blocks.
+    pub pattern: Pattern,
+    /// Bytes of the file; each thread has a part of its own.
+    pub len_bytes: usize,
+    /// How many threads.
+    pub threads: usize,
+}
+
+/// Bytes between two looks at the clock, where a block takes less than a look, and blocks, where it may take milliseconds.
+const TURN_BYTES: usize = 64 << 10;
+const TURN_CALLS: usize = 8;
+
+impl Measure for Stack {
+    fn name(&self) -> &'static str {
+        "stack"
+    }
+
+    fn about(&self) -> &'static str {
+        "how many blocks a second reach a file by plain instructions, through libraries and through the kernel"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 7] = [
+            Key { default: "/dev/shm", ..Key::MEMORY },
+            Key::PAGES,
+            Key {
+                name: "through",
+                about: "the way down to the file",
+                form: Form::Choice(&Through::NAMES),
+                default: "all",
+            },
+            Key {
+                name: "block",
+                about: "bytes of a block, each of which is written by itself",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "5568",
+            },
+            Key { name: "order", about: "the order of the blocks", form: Form::Order, default: "sequential" },
+            Key {
+                name: "size",
+                about: "bytes of the file, of which each thread has a part",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "256Mi",
+            },
+            Key::THREADS,
+        ];
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [
+            Metric {
+                name: "bandwidth",
+                unit: "GB/s",
+                better: Better::More,
+                about: "10^9 bytes a second of all threads",
+            },
+            Metric {
+                name: "per-thread",
+                unit: "GB/s",
+                better: Better::More,
+                about: "10^9 bytes a second of a thread, on average",
+            },
+            Metric { name: "block-time", unit: "us", better: Better::Less, about: "time of a block in a thread" },
+        ];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        let blocks = Blocks::of(cell);
+        blocks.check()?;
+        let memory_bytes = if blocks.through.is_mapped() { blocks.len_bytes } else { 0 };
+        Ok(Needs { memory_bytes, written_bytes: 100_000_000 * blocks.threads as u64, sample_ns: 0 })
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let blocks = Blocks::of(cell);
+        let done = blocks.run(cell, site, seed)?;
+        let blocks_a_second: f64 = done.iter().map(Done::per_second).sum();
+        let bandwidth = blocks_a_second * blocks.block_bytes as f64 / 1e9;
+        let threads = blocks.threads as f64;
+        let values = vec![Some(bandwidth), Some(bandwidth / threads), Some(threads * 1e6 / blocks_a_second)];
+        Ok(Sample { values, ..Sample::default() })
+    }
+}
+
+impl Through {
+    /// Whether the blocks go into the site's memory.
+    fn is_mapped(self) -> bool {
+        matches!(self, Through::Raw | Through::Core | Through::Libpmem | Through::Msync)
+    }
+
+    /// Whether the kernel is called for each block.
+    fn is_call(self) -> bool {
+        !matches!(self, Through::Raw | Through::Core | Through::Libpmem)
+    }
+}
+
+impl Blocks {
+    fn of(cell: &Cell) -> Blocks {
+        Blocks {
+            through: Through::named(cell.word("through")),
+            place: cell.place().0,
+            block_bytes: cell.len("block"),
+            pattern: cell.order(),
+            len_bytes: cell.len("size"),
+            threads: cell.len("threads"),
+        }
+    }
+
+    /// # Errors
+    /// `Unavailable` when a thread's part is shorter than a block, the place has not what the way needs, or a library is not
+    /// installed.
+    fn check(&self) -> Result<()> {
+        let name = self.through.name();
+        if self.len_bytes / self.threads < self.block_bytes {
+            return Err(Error::unavailable(format!(
+                "{} bytes for {} threads in blocks of {}",
+                self.len_bytes, self.threads, self.block_bytes
+            )));
+        }
+        match (self.through, &self.place) {
+            (Through::Core | Through::Msync, Place::Dram) => {
+                Err(Error::unavailable(format!("{name} needs a file or a device, not dram")))
+            }
+            (through, Place::Dram | Place::Device(_)) if !through.is_mapped() => {
+                Err(Error::unavailable(format!("{name} needs a folder for its file")))
+            }
+            (Through::Libpmem, _) => libraries::Libpmem::load().map(drop),
+            (Through::Libpmemblk, _) => libraries::Libpmemblk::is_installed(),
+            (Through::IoUring | Through::IoUringDsync, _) => writers::check_rings(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes blocks for as long as the site says; what each thread did, in blocks.
+    ///
+    /// # Errors
+    /// `Io` when a write fails; `Wrong` when a block is not what was written.
+    fn run(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Vec<Done>> {
+        let time = site.sample_time;
+        let memory = if self.through.is_mapped() { Some(&*site.memory(cell)?) } else { None };
+        let shared = Shared::open(self, memory)?;
+        self.run_on(&shared, time, seed)
+    }
+
+    fn run_on(&self, shared: &Shared<'_>, time: Duration, seed: u64) -> Result<Vec<Done>> {
+        let part = shared.blocks(self) / self.threads as u64;
+        if part == 0 {
+            return Err(Error::unavailable(format!("{} blocks for {} threads", shared.blocks(self), self.threads)));
+        }
+        let mut outcomes: Vec<std::io::Result<()>> = (0..self.threads).map(|_| Ok(())).collect();
+        let mut workers = Vec::new();
+        for (number, outcome) in outcomes.iter_mut().enumerate() {
+            let mut writer = Writer::new(self, shared)?;
+            let mut walk = Walk::new(self.pattern, part as usize, seed + number as u64);
+            let first = number as u64 * part;
+            let turn = if self.through.is_call() { TURN_CALLS } else { (TURN_BYTES / self.block_bytes).max(1) };
+            workers.push(move || {
+                if outcome.is_err() {
+                    return 0;
+                }
+                let mut write = || {
+                    (0..turn)
+                        .try_for_each(|_| writer.write(first + walk.next_line() as u64))
+                        .and_then(|()| writer.wait())
+                };
+                *outcome = write();
+                if outcome.is_ok() { turn as u64 } else { 0 }
+            });
+        }
+        let done = crew::work_together(workers, time)?;
+        outcomes.into_iter().collect::<std::io::Result<()>>().map_err(|error| Error::io(shared.path(), error))?;
+        // The first block of each part has been written, in every order that starts there.
+        for number in 0..self.threads as u64 {
+            let first = Walk::new(self.pattern, part as usize, seed + number).next_line() as u64;
+            if !shared.has(self, number * part + first).map_err(|error| Error::io(shared.path(), error))? {
+                return Err(Error::Wrong { what: "a block that was written" });
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    /// Every way writes blocks that are there afterwards; what is not installed is said.
+    #[test]
+    fn every_way_writes_what_it_should() {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        for (block, threads) in [("5568", "1"), ("4Ki", "2"), ("64", "1")] {
+            let mut plan = Plan::built_in("stack").unwrap();
+            let place = folder.path().to_str().unwrap();
+            for (key, text) in [("memory", place), ("size", "17Mi"), ("block", block), ("threads", threads)] {
+                plan.set(key, text).unwrap();
+            }
+            for cell in plan.cells().unwrap() {
+                match Stack.needs(&cell) {
+                    Err(error) => println!("not run: {cell}: {error}"),
+                    Ok(_) => {
+                        let mut site = Site::new([&cell], Duration::from_millis(2)).unwrap();
+                        let sample = match Stack.sample(&cell, &mut site, 3) {
+                            Err(Error::Unavailable { what }) => panic!("{cell}: {what}"),
+                            sample => sample.unwrap(),
+                        };
+                        assert!(sample.values.iter().all(|value| value.unwrap() > 0.0), "{cell}");
+                    }
+                }
+            }
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let mut plan = Plan::built_in("stack").unwrap();
+        plan.set("memory", "dram").unwrap();
+        let refused: Vec<String> =
+            plan.cells().unwrap().iter().filter_map(|cell| Some(Stack.needs(cell).err()?.to_string())).collect();
+        assert!(refused.iter().any(|text| text.contains("pwrite needs a folder for its file")), "{refused:?}");
+        assert!(refused.iter().any(|text| text.contains("core needs a file or a device, not dram")), "{refused:?}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The ways down, each as something that writes a block.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use io_uring::{IoUring, opcode, types};
+use pmem::{Media, MediaMap};
+
+use super::libraries::{Libpmem, Libpmemblk};
+use super::{Blocks, Through};
+use crate::code::{self, Line, STORED};
+use crate::error::{Error, Result};
+use crate::memory::{Memory, Place};
+
+/// Writes that io_uring has under way at a time.
+const DEPTH: u32 = 8;
+
+/// What all threads write to.
+pub(super) struct Shared<'m> {
+    to: Target<'m>,
+    path: PathBuf,
+}
+
+enum Target<'m> {
+    Memory(&'m Memory),
+    File(File),
+    Pool(Libpmemblk),
+}
+
+impl<'m> Shared<'m> {
+    /// Makes what is written to; files lose their names at once.
+    pub(super) fn open(blocks: &Blocks, memory: Option<&'m Memory>) -> Result<Shared<'m>> {
+        let folder = match &blocks.place {
+            Place::Folder(folder) => folder.clone(),
+            Place::Dram => PathBuf::from("dram"),
+            Place::Device(path) => path.clone(),
+        };
+        if let Some(memory) = memory {
+            return Ok(Shared { to: Target::Memory(memory), path: folder });
+        }
+        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        let to = if blocks.through == Through::Libpmemblk {
+            // Its metadata takes less than an eighth, and no pool is smaller than 16 MiB.
+            let len_bytes = (blocks.len_bytes + blocks.len_bytes / 8).max(17 << 20);
+            Target::Pool(Libpmemblk::create(&path, blocks.block_bytes, len_bytes)?)
+        } else {
+            Target::File(new_file(&path, blocks.len_bytes as u64)?)
+        };
+        fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
+        Ok(Shared { to, path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Blocks that there are.
+    pub(super) fn blocks(&self, blocks: &Blocks) -> u64 {
+        let fit = (blocks.len_bytes / blocks.block_bytes) as u64;
+        match &self.to {
+            Target::Pool(pool) => fit.min(pool.blocks),
+            _ => fit,
+        }
+    }
+
+    /// Whether a block is what writers write.
+    pub(super) fn has(&self, blocks: &Blocks, number: u64) -> io::Result<bool> {
+        let mut found = vec![0; blocks.block_bytes];
+        let offset = number * blocks.block_bytes as u64;
+        match &self.to {
+            Target::Memory(memory) => {
+                // SAFETY: the block lies in the memory, and no thread writes any more.
+                unsafe { memory.base().add(offset as usize).copy_to_nonoverlapping(found.as_mut_ptr(), found.len()) };
+            }
+            Target::File(file) => file.read_exact_at(&mut found, offset)?,
+            Target::Pool(pool) => pool.read(number, &mut found)?,
+        }
+        Ok(found.chunks_exact(8).all(|word| word == STORED.to_le_bytes()))
+    }
+}
+
+/// A file whose blocks are allocated.
+fn new_file(path: &Path, len_bytes: u64) -> Result<File> {
+    let failed = |error: io::Error| {
+        let _ = fs::remove_file(path);
+        Error::io(path, error)
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(|error| Error::io(path, error))?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes)
+        .map_err(|error| failed(error.into()))?;
+    Ok(file)
+}
+
+/// # Errors
+/// `Unavailable` when the kernel has no io_uring, or lets nobody use it.
+pub(super) fn check_rings() -> Result<()> {
+    IoUring::new(DEPTH).map(drop).map_err(|error| Error::unavailable(format!("io_uring: {error}")))
+}
+
+/// One thread's way.
+pub(super) struct Writer<'s> {
+    way: Way<'s>,
+    source: Vec<Line>,
+    block_bytes: usize,
+}
+
+enum Way<'s> {
+    Raw(&'s Memory),
+    Core(&'s Memory),
+    Libpmem(&'s Memory, Libpmem),
+    Msync(&'s Memory),
+    Pool(&'s Libpmemblk),
+    Pwrite(&'s File),
+    PwriteDsync(&'s File),
+    Ring { file: &'s File, ring: Box<IoUring>, under_way: u32, flags: i32 },
+}
+
+// SAFETY: memory is shared by all threads, each of which writes a part of its own; the rest may be sent anyway.
+unsafe impl Send for Writer<'_> {}
+
+impl<'s> Writer<'s> {
+    pub(super) fn new(blocks: &Blocks, shared: &'s Shared<'_>) -> Result<Writer<'s>> {
+        let ring = |file, flags| {
+            let ring = IoUring::new(DEPTH).map_err(|error| Error::io(&shared.path, error))?;
+            Ok::<_, Error>(Way::Ring { file, ring: Box::new(ring), under_way: 0, flags })
+        };
+        let way = match (&shared.to, blocks.through) {
+            (Target::Memory(memory), Through::Core) => Way::Core(memory),
+            (Target::Memory(memory), Through::Libpmem) => Way::Libpmem(memory, Libpmem::load()?),
+            (Target::Memory(memory), Through::Msync) => Way::Msync(memory),
+            (Target::Memory(memory), _) => Way::Raw(memory),
+            (Target::Pool(pool), _) => Way::Pool(pool),
+            (Target::File(file), Through::PwriteDsync) => Way::PwriteDsync(file),
+            (Target::File(file), Through::IoUring) => ring(file, 0)?,
+            (Target::File(file), Through::IoUringDsync) => ring(file, libc::RWF_DSYNC)?,
+            (Target::File(file), _) => Way::Pwrite(file),
+        };
+        let source = vec![Line([STORED; 8]); blocks.block_bytes / size_of::<Line>()];
+        Ok(Writer { way, source, block_bytes: blocks.block_bytes })
+    }
+
+    /// Writes a block; when it returns the block is where the way says, but for io_uring, of which some are under way.
+    pub(super) fn write(&mut self, number: u64) -> io::Result<()> {
+        let offset = number * self.block_bytes as u64;
+        let (from, len_bytes) = (self.source.as_ptr().cast::<u8>(), self.block_bytes);
+        // SAFETY: whole lines.
+        let bytes = unsafe { std::slice::from_raw_parts(from, len_bytes) };
+        let to = |memory: &Memory| memory.base().wrapping_add(offset as usize);
+        match &mut self.way {
+            Way::Raw(memory) => {
+                // SAFETY: the block lies in the memory, in this thread's part; it is whole lines.
+                unsafe { code::copy_past_cache(to(memory), from, len_bytes / size_of::<Line>()) };
+                code::fence();
+            }
+            Way::Core(memory) => {
+                let (map, media) = memory.mapping().expect("the cell was checked");
+                // SAFETY: as above; the source outlives the call.
+                unsafe { map.nt_copy(offset, from, len_bytes) };
+                media.fence();
+            }
+            // SAFETY: as above.
+            Way::Libpmem(memory, library) => unsafe { library.memcpy_persist(to(memory), from, len_bytes) },
+            Way::Msync(memory) => {
+                // SAFETY: as above.
+                unsafe { to(memory).copy_from_nonoverlapping(from, len_bytes) };
+                msync(to(memory), len_bytes)?;
+            }
+            Way::Pool(pool) => pool.write(number, bytes)?,
+            Way::Pwrite(file) => file.write_all_at(bytes, offset)?,
+            Way::PwriteDsync(file) => write_synced(file, bytes, offset)?,
+            Way::Ring { file, ring, under_way, flags } => {
+                if *under_way == DEPTH {
+                    reap(ring, 1, under_way, len_bytes)?;
+                }
+                let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), from, len_bytes as u32)
+                    .offset(offset)
+                    .rw_flags(*flags)
+                    .build();
+                // SAFETY: the source and the file outlive the write, for whoever drops the writer has waited.
+                unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
+                ring.submit()?;
+                *under_way += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for what is under way.
+    pub(super) fn wait(&mut self) -> io::Result<()> {
+        match &mut self.way {
+            Way::Ring { ring, under_way, .. } => reap(ring, *under_way, under_way, self.block_bytes),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        // The kernel may still read the source; a write that failed was told before.
+        let _ = self.wait();
+    }
+}
+
+/// Waits for so many writes.
+fn reap(ring: &mut IoUring, count: u32, under_way: &mut u32, len_bytes: usize) -> io::Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    ring.submit_and_wait(count as usize)?;
+    for entry in ring.completion() {
+        *under_way -= 1;
+        match entry.result() {
+            error @ ..0 => return Err(io::Error::from_raw_os_error(-error)),
+            written if written as usize != len_bytes => {
+                return Err(io::Error::other("a write came to an end before its block"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn msync(start: *mut u8, len_bytes: usize) -> io::Result<()> {
+    let before = start.addr() % rustix::param::page_size();
+    // SAFETY: pages of the memory, which is mapped.
+    let synced = unsafe {
+        rustix::mm::msync(start.wrapping_sub(before).cast(), len_bytes + before, rustix::mm::MsyncFlags::SYNC)
+    };
+    synced.map_err(io::Error::from)
+}
+
+fn write_synced(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let slices = [io::IoSlice::new(bytes)];
+    match rustix::io::pwritev2(file, &slices, offset, rustix::io::ReadWriteFlags::DSYNC)? {
+        written if written == bytes.len() => Ok(()),
+        _ => Err(io::Error::other("a write came to an end before its block")),
+    }
+}
