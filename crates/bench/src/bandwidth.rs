@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::code::{Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
-use crate::pattern::{Pattern, Walk};
+use crate::pattern::Pattern;
 use crate::site::Site;
+use crate::stream::{self, Kind, Stream};
 
 /// The measurement `bandwidth`.
 #[derive(Debug)]
@@ -134,9 +135,8 @@ pub struct Transfer {
     pub threads: usize,
 }
 
-/// Bytes between two looks at whether the time is over, and the most blocks: their addresses stay in the first-level cache.
+/// Bytes between two looks at whether the time is over.
 const TURN_BYTES: usize = 4 << 20;
-const TURN_BLOCKS: usize = 1024;
 const LINE_BYTES: usize = 64;
 
 impl Transfer {
@@ -160,7 +160,12 @@ impl Transfer {
         self.check()?;
         // What is written depends on the time and the device: as if a thread wrote 10 GB/s.
         let written_bytes = if self.access == Access::Load { self.len_bytes } else { 500_000_000 * self.threads };
-        Ok(Needs { memory_bytes: self.len_bytes, written_bytes: written_bytes as u64, sample_ns: 0 })
+        Ok(Needs {
+            memory_bytes: self.len_bytes,
+            threads: self.threads,
+            written_bytes: written_bytes as u64,
+            sample_ns: 0,
+        })
     }
 
     /// Million blocks a second, 10^9 bytes a second, and the same as if all threads were as slow as the slowest.
@@ -200,135 +205,31 @@ impl Transfer {
             return Err(Error::unavailable(format!("{} bytes of {}", self.len_bytes, memory.len_bytes())));
         }
         if self.access == Access::Load {
-            fill(memory, self.len_bytes);
+            stream::fill(memory, self.len_bytes);
         }
-        let base = memory.base().addr();
-        base.checked_add(self.len_bytes).expect("it is mapped");
-        let mut sums = vec![Sum::default(); self.threads];
         let memory: &Memory = memory;
-        let workers = sums.iter_mut().enumerate().map(|(number, sum)| {
-            let start = memory.base().wrapping_add(number * part_bytes);
-            self.worker(Part { start, blocks: part_bytes / self.block_bytes }, seed + number as u64, sum)
-        });
-        let done = crew::work_together(workers.collect(), for_time)?;
-        if self.access == Access::Load && !sums.iter().all(Sum::is_right) {
+        let stream = |number: usize| {
+            let part = number * part_bytes..(number + 1) * part_bytes;
+            Stream::new(&self.kind(), memory, part, TURN_BYTES, seed + number as u64)
+        };
+        let mut streams: Vec<Stream<'_>> = (0..self.threads).map(stream).collect();
+        let done = crew::work_together(streams.iter_mut().map(|stream| || stream.turn()).collect(), for_time)?;
+        if !streams.iter().all(Stream::is_right) {
             return Err(Error::Wrong { what: "the sum of the bytes that were loaded" });
         }
         Ok(done)
     }
 
-    fn worker<'s>(&self, part: Part, seed: u64, sum: &'s mut Sum) -> impl FnMut() -> u64 + Send + use<'s> {
+    fn kind(&self) -> Kind {
         let Transfer { access, width, fence, block_bytes, pattern, .. } = *self;
-        let lines = block_bytes / LINE_BYTES;
-        let mut order = Order::new(pattern, &part, block_bytes, seed);
-        let mut line = if access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
-        move || {
-            // All of it, and not its fields one by one, goes to the thread.
-            let order = &mut order;
-            let blocks = order.next_turn();
-            let visited = match &blocks {
-                Blocks::List(list) => list.len() as u64,
-                Blocks::Scattered(_, numbers) => numbers.end - numbers.start,
-            };
-            // SAFETY: the blocks lie in the part of the memory that is this thread's; that the CPU has the instructions
-            // was asked.
-            unsafe { code::blocks(access, width, fence, blocks, lines, &mut line) };
-            if access == Access::Load {
-                sum.loaded_lines += visited * lines as u64;
-                sum.words = line.0;
-            } else {
-                code::wait();
-            }
-            visited * block_bytes as u64
-        }
-    }
-}
-
-/// A thread's part of the memory.
-struct Part {
-    start: *mut u8,
-    blocks: usize,
-}
-
-// SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
-unsafe impl Send for Part {}
-
-/// The blocks of one turn after the other. Where it can be computed beside the accesses, it is; a list that is made between
-/// turns would take as long as small blocks do.
-enum Order {
-    Scattered { scatter: Scatter, blocks: u64, next: u64, a_turn: u64 },
-    Listed { walk: Walk, start: *mut u8, block_bytes: usize, list: Vec<*mut u8> },
-}
-
-// SAFETY: as above.
-unsafe impl Send for Order {}
-
-impl Order {
-    /// In a random order there are as many blocks as the largest power of two that fits.
-    fn new(pattern: Pattern, part: &Part, block_bytes: usize, seed: u64) -> Order {
-        let a_turn = (TURN_BYTES / block_bytes).max(1) as u64;
-        let bits = part.blocks.ilog2();
-        let (scatter, blocks) = match pattern {
-            Pattern::Sequential => (Scatter::in_order(part.start, block_bytes), part.blocks as u64),
-            Pattern::Random => (Scatter::random(part.start, block_bytes, bits, seed), 1 << bits),
-            Pattern::Stride(_) | Pattern::Zipf(_) | Pattern::SameLine => {
-                let list = Vec::with_capacity(a_turn.min(TURN_BLOCKS as u64) as usize);
-                return Order::Listed {
-                    walk: Walk::new(pattern, part.blocks, seed),
-                    start: part.start,
-                    block_bytes,
-                    list,
-                };
-            }
-        };
-        Order::Scattered { scatter, blocks, next: 0, a_turn }
-    }
-
-    fn next_turn(&mut self) -> Blocks<'_> {
-        match self {
-            Order::Scattered { scatter, blocks, next, a_turn } => {
-                let numbers = *next..(*next + *a_turn).min(*blocks);
-                *next = if numbers.end == *blocks { 0 } else { numbers.end };
-                Blocks::Scattered(scatter, numbers)
-            }
-            Order::Listed { walk, start, block_bytes, list } => {
-                list.clear();
-                list.extend((0..list.capacity()).map(|_| start.wrapping_add(walk.next_line() * *block_bytes)));
-                Blocks::List(list)
-            }
-        }
-    }
-}
-
-/// The exclusive or of all words that were loaded. Each word is the same, so it is that of one word when their number is
-/// odd, and 0 else.
-#[derive(Clone, Debug, Default)]
-struct Sum {
-    loaded_lines: u64,
-    words: [u64; 8],
-}
-
-impl Sum {
-    fn is_right(&self) -> bool {
-        let expected = if self.loaded_lines % 2 == 1 { STORED } else { 0 };
-        self.words == [expected; 8]
-    }
-}
-
-/// Puts what is stored into every word.
-fn fill(memory: &mut Memory, len_bytes: usize) {
-    let addresses = [memory.base()];
-    let mut line = Line([STORED; 8]);
-    // SAFETY: whole lines of the memory, which is borrowed alone; every CPU has these instructions.
-    unsafe {
-        let one = Blocks::List(&addresses);
-        code::blocks(Access::Store, Width::Bytes16, Fence::Sfence, one, len_bytes / LINE_BYTES, &mut line);
+        Kind { access, width, fence, block_bytes, pattern }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::STORED;
     use crate::memory::{Pages, Place};
 
     fn transfer(access: Access, pattern: Pattern, block_bytes: usize, threads: usize) -> Transfer {
@@ -347,13 +248,11 @@ mod tests {
                 transfer(Access::NonTemporal, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
             }
         }
-        // SAFETY: a word of the memory.
-        let word = |at: usize| unsafe { memory.base().add(at).cast::<u64>().read() };
-        assert_eq!(word(0), STORED);
+        assert_eq!(memory.word(0), STORED);
     }
 
     #[test]
-    fn a_wrong_sum_is_noticed_and_what_cannot_be_is_refused() {
+    fn what_cannot_be_is_refused() {
         let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 20).unwrap();
         let refused = |block_bytes, threads, memory: &mut Memory| {
             let transfer = transfer(Access::Load, Pattern::Sequential, block_bytes, threads);
@@ -362,8 +261,5 @@ mod tests {
         refused(1 << 20, 2, &mut memory);
         refused(100, 1, &mut memory);
         refused(2 << 20, 1, &mut memory);
-        assert!(Sum::default().is_right());
-        assert!(Sum { loaded_lines: 3, words: [STORED; 8] }.is_right());
-        assert!(!Sum { loaded_lines: 2, words: [STORED; 8] }.is_right());
     }
 }

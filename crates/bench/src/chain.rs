@@ -18,6 +18,9 @@ pub struct Chains;
 /// Most chains that are followed at a time.
 pub const MAX_CHAINS: usize = 16;
 
+/// The locality that chains have where nothing else is said.
+pub(crate) const LOCALITY_BYTES: usize = 256 << 10;
+
 const LINE_BYTES: usize = 64;
 /// Steps between two readings of the clock are multiples of this.
 const UNROLLED: usize = 16;
@@ -76,7 +79,12 @@ impl Measure for Chains {
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
         let memory_bytes = cell.len("size");
-        Ok(Needs { memory_bytes, written_bytes: memory_bytes as u64, sample_ns: 30_000_000 + memory_bytes as u64 })
+        Ok(Needs {
+            memory_bytes,
+            threads: 1,
+            written_bytes: memory_bytes as u64,
+            sample_ns: 30_000_000 + memory_bytes as u64,
+        })
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
@@ -93,6 +101,9 @@ impl Measure for Chains {
         Ok(Sample { values, overhead: clock.pair_ticks as f64 / taken, ..Sample::default() })
     }
 }
+
+// SAFETY: the addresses lie in memory that is borrowed and may be read by any thread.
+unsafe impl Send for Cycle<'_> {}
 
 /// A cycle through the lines of a working set.
 #[derive(Debug)]
@@ -148,6 +159,11 @@ impl<'m> Cycle<'m> {
         }
         let taken = among!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
         (taken, (chains * turns * UNROLLED) as u64)
+    }
+
+    /// The memory that it lies in.
+    pub fn memory(&self) -> &'m Memory {
+        self.memory
     }
 
     /// How many bytes of its pages there are.

@@ -139,7 +139,7 @@ impl Measure for Latency {
         }
         let operations = ISOLATED + stores.batch_len() * BATCHES;
         let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
-        Ok(Needs { memory_bytes: stores.len_bytes, written_bytes, sample_ns: 500 * operations as u64 })
+        Ok(Needs { memory_bytes: stores.len_bytes, threads: 1, written_bytes, sample_ns: 500 * operations as u64 })
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {

@@ -1,6 +1,5 @@
 //! Microbenchmark for persistent memory and for what database operators do on it.
 
-#[allow(unsafe_code)] // runs the code that is measured
 pub mod bandwidth;
 #[allow(unsafe_code)] // follows addresses
 pub mod chain;
@@ -12,11 +11,13 @@ pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
+pub mod loaded;
 #[allow(unsafe_code)] // asks for the process's usage
 pub mod machine;
 pub mod measure;
 #[allow(unsafe_code)] // maps it
 pub mod memory;
+pub mod mixed;
 mod names;
 pub mod page;
 pub mod pattern;
@@ -26,6 +27,8 @@ pub mod run;
 pub mod site;
 #[allow(unsafe_code)] // calls what is compared
 pub mod stack;
+#[allow(unsafe_code)] // runs the code that is measured
+pub mod stream;
 pub mod value;
 
 pub use error::{Error, Result};

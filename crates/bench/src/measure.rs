@@ -14,7 +14,7 @@ use crate::memory::{Pages, Place};
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
-use crate::{bandwidth, chain, latency, stack};
+use crate::{bandwidth, chain, latency, loaded, mixed, stack};
 
 /// A measurement.
 pub trait Measure: Sync {
@@ -39,8 +39,15 @@ pub trait Measure: Sync {
 }
 
 /// All measurements.
-pub static ALL: [&dyn Measure; 5] =
-    [&latency::Latency, &chain::Chains, &bandwidth::Bandwidth, &bandwidth::Iops, &stack::Stack];
+pub static ALL: [&dyn Measure; 7] = [
+    &latency::Latency,
+    &chain::Chains,
+    &bandwidth::Bandwidth,
+    &bandwidth::Iops,
+    &stack::Stack,
+    &loaded::Loaded,
+    &mixed::Mixed,
+];
 
 /// The measurement of a name.
 pub fn named(name: &str) -> Option<&'static dyn Measure> {
@@ -193,6 +200,8 @@ pub enum Better {
 pub struct Needs {
     /// Bytes of memory at its place.
     pub memory_bytes: usize,
+    /// Threads that work at a time; 0 stands for one.
+    pub threads: usize,
     /// Bytes that a sample writes there, about.
     pub written_bytes: u64,
     /// How long a sample takes, about, in nanoseconds; 0 when it takes as long as the runner says.

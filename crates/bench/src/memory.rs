@@ -131,6 +131,16 @@ impl Memory {
         self.page_bytes
     }
 
+    /// The 8 bytes at an offset.
+    ///
+    /// # Panics
+    /// If they are not all in it, or the offset is no multiple of 8.
+    pub fn word(&self, offset_bytes: usize) -> u64 {
+        assert!(offset_bytes.is_multiple_of(8) && offset_bytes + 8 <= self.len_bytes, "{offset_bytes}");
+        // SAFETY: it lies in the mapping and is aligned.
+        unsafe { self.base.add(offset_bytes).cast::<u64>().read_volatile() }
+    }
+
     /// Its mapping through the core; nothing for ordinary memory.
     pub fn mapping(&self) -> Option<(&Mapping, &Mapped)> {
         match &self.source {

@@ -455,7 +455,10 @@ mod tests {
         let expected = [
             ("", "dir/p.yaml:1:1: the plan is empty: expected a list of cells under 'cells'"),
             ("budget: 5m", "dir/p.yaml:1:1: nothing is measured: expected a list of cells under 'cells'"),
-            ("cells:\n- measure: fast", "dir/p.yaml:2:12: 'fast' is none of: latency, load, bandwidth, iops, stack"),
+            (
+                "cells:\n- measure: fast",
+                "dir/p.yaml:2:12: 'fast' is none of: latency, load, bandwidth, iops, stack, loaded, mixed",
+            ),
             ("cells:\n- measure: load\n  size: [64,\n    65]", "dir/p.yaml:4:5: 65 is no positive multiple of 64"),
             (
                 "cells:\n- measure: load\n  speed: 1",

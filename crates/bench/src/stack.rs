@@ -135,7 +135,8 @@ impl Measure for Stack {
         let blocks = Blocks::of(cell);
         blocks.check()?;
         let memory_bytes = if blocks.through.is_mapped() { blocks.len_bytes } else { 0 };
-        Ok(Needs { memory_bytes, written_bytes: 100_000_000 * blocks.threads as u64, sample_ns: 0 })
+        let written_bytes = 100_000_000 * blocks.threads as u64;
+        Ok(Needs { memory_bytes, threads: blocks.threads, written_bytes, sample_ns: 0 })
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {

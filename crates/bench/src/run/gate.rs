@@ -20,6 +20,8 @@ pub(super) struct Ceilings {
 /// A working set that every first-level cache has, for each thread.
 const CACHED_BYTES: usize = 8 << 10;
 const TIME: Duration = Duration::from_millis(5);
+/// The unit of what has a ceiling.
+const UNIT: &str = "GB/s";
 /// The ceiling is a measurement too, and frequencies change.
 const MARGIN: f64 = 1.5;
 
@@ -27,7 +29,8 @@ impl Ceilings {
     /// Measures the ceiling of each number of threads that these cells have.
     pub(super) fn measure(cells: &[&Cell]) -> Result<Ceilings> {
         let mut ceilings = Ceilings::default();
-        for threads in cells.iter().filter(|cell| cell.keys.contains_key("threads")).map(|cell| cell.len("threads")) {
+        for cell in cells.iter().filter(|cell| cell.measure().metrics().iter().any(|metric| metric.unit == UNIT)) {
+            let threads = threads_of(cell)?;
             if !ceilings.gb_s.contains_key(&threads) {
                 ceilings.gb_s.insert(threads, MARGIN * cached_gb_s(threads)?);
             }
@@ -41,13 +44,13 @@ impl Ceilings {
 
     /// Why a sample cannot be true.
     pub(super) fn refuse(&self, cell: &Cell, sample: &Sample) -> Option<String> {
-        let ceiling = cell.keys.get("threads").and_then(|_| self.gb_s.get(&cell.len("threads")));
+        let ceiling = threads_of(cell).ok().and_then(|threads| self.gb_s.get(&threads));
         for (metric, value) in cell.measure().metrics().iter().zip(&sample.values) {
             let Some(value) = *value else { continue };
             if !value.is_finite() || value < 0.0 {
                 return Some(format!("{} of {value} {}", metric.name, metric.unit));
             }
-            if let Some(ceiling) = ceiling.filter(|ceiling| metric.unit == "GB/s" && value > **ceiling) {
+            if let Some(ceiling) = ceiling.filter(|ceiling| metric.unit == UNIT && value > **ceiling) {
                 return Some(format!(
                     "{} of {value:.0} GB/s, more than the first-level caches give ({ceiling:.0})",
                     metric.name
@@ -56,6 +59,10 @@ impl Ceilings {
         }
         None
     }
+}
+
+fn threads_of(cell: &Cell) -> Result<usize> {
+    Ok(cell.measure().needs(cell)?.threads.max(1))
 }
 
 /// What threads load from, or store into, their first-level caches: the larger of both.
