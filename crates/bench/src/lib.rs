@@ -19,6 +19,8 @@ pub mod measure;
 pub mod memory;
 pub mod mixed;
 mod names;
+#[allow(unsafe_code)] // runs the code that is measured
+pub mod operations;
 pub mod page;
 pub mod pattern;
 pub mod plan;

@@ -14,7 +14,7 @@ use crate::memory::{Pages, Place};
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
-use crate::{bandwidth, chain, latency, loaded, mixed, stack};
+use crate::{bandwidth, chain, latency, loaded, mixed, operations, stack};
 
 /// A measurement.
 pub trait Measure: Sync {
@@ -39,7 +39,7 @@ pub trait Measure: Sync {
 }
 
 /// All measurements.
-pub static ALL: [&dyn Measure; 7] = [
+pub static ALL: [&dyn Measure; 8] = [
     &latency::Latency,
     &chain::Chains,
     &bandwidth::Bandwidth,
@@ -47,6 +47,7 @@ pub static ALL: [&dyn Measure; 7] = [
     &stack::Stack,
     &loaded::Loaded,
     &mixed::Mixed,
+    &operations::Operations,
 ];
 
 /// The measurement of a name.
@@ -95,6 +96,8 @@ pub enum Form {
     Order,
     /// `dram`, a folder or a device.
     Place,
+    /// Operations, one after the other.
+    Chain,
 }
 
 impl Form {
@@ -108,6 +111,7 @@ impl Form {
             Form::Choice(words) => words.join(", "),
             Form::Order => "sequential, random, stride:BYTES, zipf:EXPONENT, same-line".into(),
             Form::Place => "dram, a folder, a device".into(),
+            Form::Chain => "ACCESS:BYTES[/FENCE], joined by +".into(),
         }
     }
 }
@@ -168,6 +172,7 @@ impl Key {
             },
             Form::Order => Pattern::named(text).map(|_| vec![Value::from(text)]),
             Form::Place => Place::named(text).map(|_| vec![Value::from(text)]),
+            Form::Chain => operations::steps(text).map(|_| vec![Value::from(text)]),
         }
     }
 }

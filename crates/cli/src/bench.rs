@@ -232,6 +232,7 @@ impl Args for Keys {
                 Form::Real { .. } => "REALS",
                 Form::Order => "ORDERS",
                 Form::Place => "PLACES",
+                Form::Chain => "CHAINS",
             };
             command.arg(
                 Arg::new(key.name)

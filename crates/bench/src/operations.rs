@@ -1,0 +1,254 @@
+//! Chains of operations, as programs have them: each begins where the one before has told it to, so that none overlaps the
+//! next by itself.
+
+use crate::clock::Clock;
+use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::crew;
+use crate::error::{Error, Result};
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
+use crate::memory::Memory;
+use crate::site::Site;
+use crate::stream;
+use crate::value;
+
+/// The measurement `operations`.
+#[derive(Debug)]
+pub struct Operations;
+
+/// One operation of a chain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// What is done with a block.
+    pub access: Access,
+    /// How large it is.
+    pub block_bytes: usize,
+    /// What waits after it.
+    pub fence: Fence,
+}
+
+/// Most operations of a chain.
+const MAX_STEPS: usize = 16;
+/// Chains between two looks at whether the time is over.
+const TURN: usize = 256;
+const LINE_BYTES: usize = 64;
+
+impl Measure for Operations {
+    fn name(&self) -> &'static str {
+        "operations"
+    }
+
+    fn about(&self) -> &'static str {
+        "how long a chain of loads and stores at random places takes, each of which waits for the one before"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 5] = [
+            Key::MEMORY,
+            Key::PAGES,
+            Key {
+                name: "chain",
+                about: "operations, such as load:256+nt:64/sfence: an access, bytes, and what waits",
+                form: Form::Chain,
+                default: "load:64+clwb:64/sfence",
+            },
+            Key {
+                name: "size",
+                about: "bytes of the working set of all threads, of which each has a part",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "1Gi",
+            },
+            Key::THREADS,
+        ];
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [
+            Metric { name: "chain", unit: "ns", better: Better::Less, about: "time of a chain in a thread" },
+            Metric {
+                name: "chain-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "the same in ticks of the counter",
+            },
+            Metric { name: "rate", unit: "M/s", better: Better::More, about: "million chains a second of all threads" },
+        ];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        let (steps, threads) = (steps(cell.word("chain")).expect("the plan was checked"), cell.len("threads"));
+        if let Some(step) = steps.iter().find(|step| !step.access.is_available(Width::widest())) {
+            return Err(Error::unavailable(format!("this CPU has no {}", step.access.name())));
+        }
+        let largest = steps.iter().map(|step| step.block_bytes).max().unwrap_or(0);
+        if cell.len("size") / threads < 2 * largest {
+            return Err(Error::unavailable(format!(
+                "{} bytes for {threads} threads in blocks of {largest}",
+                cell.len("size")
+            )));
+        }
+        Ok(Needs {
+            memory_bytes: cell.len("size"),
+            threads,
+            written_bytes: cell.number("size") + 20_000_000,
+            sample_ns: 0,
+        })
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let (steps, threads, time) =
+            (steps(cell.word("chain")).expect("the plan was checked"), cell.len("threads"), site.sample_time);
+        let len_bytes = cell.len("size");
+        let memory = site.memory(cell)?;
+        stream::fill(memory, len_bytes);
+        let part_bytes = len_bytes / threads / LINE_BYTES * LINE_BYTES;
+        let memory: &Memory = memory;
+        let mut chains: Vec<Chain> = (0..threads)
+            .map(|number| Chain::new(&steps, memory, number * part_bytes, part_bytes, seed + number as u64))
+            .collect();
+        let done = crew::work_together(chains.iter_mut().map(|chain| || chain.turn()).collect(), time)?;
+        if chains.iter().any(|chain| chain.strayed != 0) {
+            return Err(Error::Wrong { what: "a word that was loaded" });
+        }
+        let rate: f64 = done.iter().map(crew::Done::per_second).sum();
+        let ns = threads as f64 * 1e9 / rate;
+        Ok(Sample {
+            values: vec![Some(ns), Some(ns * Clock::get().ticks_per_ns), Some(rate / 1e6)],
+            ..Sample::default()
+        })
+    }
+}
+
+/// The operations of a chain.
+///
+/// # Errors
+/// What was expected.
+pub(crate) fn steps(text: &str) -> std::result::Result<Vec<Step>, String> {
+    let steps = text.split('+').map(str::trim).map(step).collect::<std::result::Result<Vec<_>, _>>()?;
+    if steps.len() > MAX_STEPS { Err(format!("more than {MAX_STEPS} operations")) } else { Ok(steps) }
+}
+
+fn step(text: &str) -> std::result::Result<Step, String> {
+    let expected = || format!("'{text}' is no operation: expected one such as load:256 or nt:64/sfence");
+    let (operation, fence) = text.split_once('/').unwrap_or((text, "none"));
+    let (access, bytes) = operation.split_once(':').ok_or_else(expected)?;
+    let known = |names: &[&str], name: &str| match names.contains(&name) {
+        true => Ok(()),
+        false => Err(format!("'{name}' is none of: {}", names.join(", "))),
+    };
+    known(&Access::NAMES, access)?;
+    known(&Fence::NAMES, fence)?;
+    match value::number(bytes)? {
+        bytes if bytes > 0 && bytes.is_multiple_of(LINE_BYTES as u64) && bytes <= 1 << 20 => {
+            Ok(Step { access: Access::named(access), block_bytes: bytes as usize, fence: Fence::named(fence) })
+        }
+        bytes => Err(format!("{bytes} is no multiple of {LINE_BYTES} up to 1 MiB")),
+    }
+}
+
+/// One thread's chains.
+struct Chain {
+    /// Each operation with the order of its blocks, as many as a power of two.
+    steps: Vec<(Step, Scatter, u64)>,
+    width: Width,
+    line: Line,
+    count: u64,
+    /// Bits of loaded words that are not those of what lies there.
+    strayed: u64,
+}
+
+// SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
+unsafe impl Send for Chain {}
+
+impl Chain {
+    fn new(steps: &[Step], memory: &Memory, from_bytes: usize, part_bytes: usize, seed: u64) -> Chain {
+        let with_order = |(number, step): (usize, &Step)| {
+            let bits = (part_bytes / step.block_bytes).ilog2();
+            let start = memory.base().wrapping_add(from_bytes);
+            (*step, Scatter::random(start, step.block_bytes, bits, seed ^ (number as u64) << 32), (1 << bits) - 1)
+        };
+        let steps = steps.iter().enumerate().map(with_order).collect();
+        Chain { steps, width: Width::widest(), line: Line([0; 8]), count: 0, strayed: 0 }
+    }
+
+    fn turn(&mut self) -> u64 {
+        for _ in 0..TURN {
+            self.count += 1;
+            for (step, scatter, mask) in &self.steps {
+                // The compiler and the CPU cannot know that what was loaded adds nothing to the place.
+                let number = (self.count ^ self.strayed) & mask;
+                let lines = step.block_bytes / LINE_BYTES;
+                self.line = if step.access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
+                let block = Blocks::Scattered(scatter, number..number + 1);
+                // SAFETY: the block lies in this thread's part; `needs` asked whether the CPU has the instructions.
+                unsafe { code::blocks(step.access, self.width, step.fence, block, lines, &mut self.line) };
+                if step.access == Access::Load {
+                    let expected = if lines % 2 == 1 { STORED } else { 0 };
+                    self.strayed |= self.line.0[0] ^ expected;
+                }
+            }
+        }
+        TURN as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn chains_are_read_and_refused() {
+        let read = steps("load:256+nt:64/sfence + clwb:1Ki").unwrap();
+        assert_eq!(read.len(), 3);
+        assert_eq!(read[1], Step { access: Access::NonTemporal, block_bytes: 64, fence: Fence::Sfence });
+        for text in [
+            "",
+            "load",
+            "load:",
+            "load:63",
+            "load:0",
+            "load:2Mi",
+            "jump:64",
+            "load:64/wait",
+            "load:64+",
+            &"load:64+".repeat(17),
+        ] {
+            assert!(steps(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_chain_loads_and_stores_what_lies_there() {
+        let mut plan = Plan::built_in("operations").unwrap();
+        for (key, text) in [("size", "1Mi"), ("threads", "1,2"), ("chain", "load:64+clwb:64/sfence,load:256+nt:512")] {
+            plan.set(key, text).unwrap();
+        }
+        for cell in plan.cells().unwrap() {
+            if let Err(error) = Operations.needs(&cell) {
+                println!("not run: {cell}: {error}");
+                continue;
+            }
+            let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();
+            assert!(Operations.sample(&cell, &mut site, 1).unwrap().values[0].unwrap() > 0.0);
+            let memory = site.memory(&cell).unwrap();
+            assert!((0..1 << 20).step_by(8).all(|at| memory.word(at) == STORED), "{cell}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_not_what_it_must_be_is_noticed() {
+        let mut memory = Memory::new(&crate::memory::Place::Dram, crate::memory::Pages::Small, 4096).unwrap();
+        stream::fill(&mut memory, 4096);
+        let mut chain = Chain::new(&steps("load:64").unwrap(), &memory, 0, 4096, 1);
+        chain.turn();
+        assert_eq!(chain.strayed, 0);
+        // SAFETY: the first word of the memory, which only this thread has.
+        unsafe { memory.base().cast::<u64>().write(1) };
+        chain.turn();
+        assert_eq!(chain.strayed, STORED ^ 1);
+    }
+}
