@@ -161,6 +161,22 @@ impl<'m> Cycle<'m> {
         (taken, (chains * turns * UNROLLED) as u64)
     }
 
+    /// Stores to every line of the cycle what is there already, so that it is in the cache and dirty.
+    pub fn touch(&mut self) {
+        let mut at = self.starts[0];
+        loop {
+            // SAFETY: an address on the cycle, whose lines nobody else has.
+            unsafe {
+                let next = at.cast::<*const u8>().read_volatile();
+                at.cast_mut().cast::<*const u8>().write_volatile(next);
+                at = next;
+            }
+            if at == self.starts[0] {
+                return;
+            }
+        }
+    }
+
     /// The memory that it lies in.
     pub fn memory(&self) -> &'m Memory {
         self.memory

@@ -1,6 +1,8 @@
 //! Microbenchmark for persistent memory and for what database operators do on it.
 
 pub mod bandwidth;
+#[allow(unsafe_code)] // runs the code that is measured
+pub mod burst;
 #[allow(unsafe_code)] // follows addresses
 pub mod chain;
 pub mod clock;
@@ -9,6 +11,8 @@ pub mod code;
 pub mod compare;
 pub mod crew;
 pub mod error;
+#[allow(unsafe_code)] // maps what it touches
+pub mod fault;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
 pub mod loaded;
@@ -24,6 +28,8 @@ pub mod operations;
 pub mod page;
 pub mod pattern;
 pub mod plan;
+#[allow(unsafe_code)] // runs the code that is measured
+pub mod reload;
 pub mod results;
 pub mod run;
 pub mod site;

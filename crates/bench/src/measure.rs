@@ -14,7 +14,7 @@ use crate::memory::{Pages, Place};
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
-use crate::{bandwidth, chain, latency, loaded, mixed, operations, stack};
+use crate::{bandwidth, burst, chain, fault, latency, loaded, mixed, operations, reload, stack};
 
 /// A measurement.
 pub trait Measure: Sync {
@@ -39,7 +39,7 @@ pub trait Measure: Sync {
 }
 
 /// All measurements.
-pub static ALL: [&dyn Measure; 8] = [
+pub static ALL: [&dyn Measure; 11] = [
     &latency::Latency,
     &chain::Chains,
     &bandwidth::Bandwidth,
@@ -48,6 +48,9 @@ pub static ALL: [&dyn Measure; 8] = [
     &loaded::Loaded,
     &mixed::Mixed,
     &operations::Operations,
+    &reload::Reload,
+    &burst::Burst,
+    &fault::Fault,
 ];
 
 /// The measurement of a name.

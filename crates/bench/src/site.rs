@@ -64,13 +64,37 @@ impl Site {
 
     /// What a cell's memory really is; nothing when it uses none.
     pub fn describe(&mut self, cell: &Cell) -> Option<Described> {
+        if cell.measure().needs(cell).ok()?.memory_bytes == 0 {
+            return described_place(cell);
+        }
         let memory = self.memory(cell).ok()?;
-        let provenance = match memory.provenance() {
-            pmem::Provenance::Measured => Provenance::Measured,
-            pmem::Provenance::Emulated => Provenance::Emulated,
-            pmem::Provenance::Modelled => Provenance::Modelled,
-        };
+        let provenance = memory.backing().map_or(Provenance::Measured, provenance_of);
         let text = memory.backing().map_or_else(|| "main memory".to_owned(), |backing| backing.reason.clone());
         Some(Described { text, provenance, page_bytes: Some(memory.page_bytes()) })
+    }
+}
+
+/// What a place is that a cell uses by itself.
+fn described_place(cell: &Cell) -> Option<Described> {
+    match Place::named(cell.keys.get("memory")?.to_string().as_str()).ok()? {
+        Place::Dram => {
+            Some(Described { text: "main memory".into(), provenance: Provenance::Measured, page_bytes: None })
+        }
+        Place::Folder(path) | Place::Device(path) => {
+            let found = pmem::Mapped::new().probe(&path).ok()?;
+            Some(Described {
+                text: found.backing.reason.clone(),
+                provenance: provenance_of(&found.backing),
+                page_bytes: None,
+            })
+        }
+    }
+}
+
+fn provenance_of(backing: &pmem::Backing) -> Provenance {
+    match backing.provenance {
+        pmem::Provenance::Measured => Provenance::Measured,
+        pmem::Provenance::Emulated => Provenance::Emulated,
+        pmem::Provenance::Modelled => Provenance::Modelled,
     }
 }

@@ -1,0 +1,133 @@
+//! How long a burst of stores takes until all have left: as long as they fit into the buffers on their way, a line costs
+//! little, and beyond that as much as the medium needs.
+
+use std::collections::BTreeMap;
+
+use report::Samples;
+
+use crate::clock::{Clock, ticks};
+use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::error::{Error, Result};
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
+use crate::site::Site;
+
+/// The measurement `burst`.
+#[derive(Debug)]
+pub struct Burst;
+
+/// Bursts of a sample.
+const BURSTS: usize = 64;
+
+impl Measure for Burst {
+    fn name(&self) -> &'static str {
+        "burst"
+    }
+
+    fn about(&self) -> &'static str {
+        "how long stores take that come at once after a pause, until a fence has waited for them"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 6] = [
+            Key::MEMORY,
+            Key::PAGES,
+            Key { name: "access", about: "how lines are stored", form: Form::Choice(&Access::NAMES), default: "nt" },
+            Key {
+                name: "lines",
+                about: "lines of a burst",
+                form: Form::Count { least: 1, most: 1 << 20 },
+                default: "1:*2:4096",
+            },
+            Key {
+                name: "pause",
+                about: "nanoseconds before a burst",
+                form: Form::Count { least: 0, most: 1_000_000 },
+                default: "10000",
+            },
+            Key {
+                name: "size",
+                about: "bytes of the working set",
+                form: Form::Bytes { multiple_of: 64 },
+                default: "256Mi",
+            },
+        ];
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [
+            Metric {
+                name: "burst",
+                unit: "ns",
+                better: Better::Less,
+                about: "median time of a burst, without that of an empty one",
+            },
+            Metric { name: "line", unit: "ns", better: Better::Less, about: "the same, divided by its lines" },
+            Metric {
+                name: "burst-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "time of a burst in ticks of the counter",
+            },
+        ];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        let access = Access::named(cell.word("access"));
+        if access == Access::Load || !access.is_available(Width::widest()) {
+            return Err(Error::unavailable(format!("'{}' stores nothing here", access.name())));
+        }
+        let burst_bytes = 64 * cell.len("lines");
+        if cell.len("size") < 2 * burst_bytes {
+            return Err(Error::unavailable(format!("{} bytes for bursts of {burst_bytes}", cell.len("size"))));
+        }
+        let sample_ns = BURSTS as u64 * (cell.number("pause") + 100 * cell.number("lines"));
+        Ok(Needs {
+            memory_bytes: cell.len("size"),
+            threads: 1,
+            written_bytes: (BURSTS * burst_bytes) as u64,
+            sample_ns,
+        })
+    }
+
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let clock = Clock::get();
+        let (access, lines) = (Access::named(cell.word("access")), cell.len("lines"));
+        let pause_ticks = (cell.real("pause") * clock.ticks_per_ns) as u64;
+        let memory = site.memory(cell)?;
+        let bits = (cell.len("size") / (64 * lines)).ilog2();
+        let scatter = Scatter::random(memory.base(), 64 * lines, bits, seed);
+        let time = |number: u64, lines: usize| {
+            let start = ticks();
+            while ticks() - start < pause_ticks {
+                std::hint::spin_loop();
+            }
+            let block = Blocks::Scattered(&scatter, number % (1 << bits)..number % (1 << bits) + 1);
+            code::wait();
+            let start = ticks();
+            // SAFETY: the burst lies in the memory, which is borrowed alone; `needs` asked whether the CPU has the
+            // instructions.
+            unsafe { code::blocks(access, Width::widest(), Fence::Sfence, block, lines, &mut Line([STORED; 8])) };
+            code::wait();
+            ticks() - start
+        };
+        let times = |lines: usize| {
+            let times: Vec<u64> = (0..BURSTS as u64).map(|number| time(number, lines)).collect();
+            let median =
+                Samples::new(times.iter().map(|&ticks| ticks as f64).collect()).expect("there are some").median();
+            (times, median)
+        };
+        let (_, nothing) = times(0);
+        let (all, burst) = times(lines);
+        let burst = burst - nothing;
+        let ticks = all.into_iter().fold(BTreeMap::new(), |mut counts, ticks| {
+            *counts.entry(ticks.saturating_sub(nothing as u64)).or_default() += 1;
+            counts
+        });
+        let resolved = Some(burst).filter(|&ticks| clock.resolves(ticks));
+        let values =
+            vec![resolved.map(|ticks| clock.ns(ticks)), resolved.map(|ticks| clock.ns(ticks) / lines as f64), resolved];
+        Ok(Sample { values, ticks, overhead: 0.0 })
+    }
+}
