@@ -115,30 +115,29 @@ pub struct Cycle<'m> {
 
 impl<'m> Cycle<'m> {
     /// Writes a cycle into the first `len_bytes` of a memory: each line once, in a random order within blocks of
-    /// `locality_bytes`, which come in a random order, so that the TLB has each block's pages at most once.
+    /// `locality_bytes`, which come in a random order, so that the TLB has each block's pages at most once. All whole blocks
+    /// have one order, each from another line on: that is quickly written, and no prefetcher learns thousands of lines.
     ///
     /// # Panics
     /// If there is no line, or the memory is shorter.
     pub fn new(memory: &'m mut Memory, len_bytes: usize, locality_bytes: usize, seed: u64) -> Cycle<'m> {
         assert!(len_bytes >= LINE_BYTES && len_bytes <= memory.len_bytes(), "{len_bytes} bytes");
-        let lines = len_bytes / LINE_BYTES;
-        let block_lines = (locality_bytes / LINE_BYTES).clamp(1, lines);
-        let mut rng = Rng::with_seed(seed);
-        let mut blocks: Vec<usize> = (0..lines.div_ceil(block_lines)).collect();
-        rng.shuffle(&mut blocks);
-        let mut order: Vec<usize> = Vec::with_capacity(lines);
-        for block in blocks {
-            let start = order.len();
-            order.extend(block * block_lines..((block + 1) * block_lines).min(lines));
-            rng.shuffle(&mut order[start..]);
-        }
+        memory.filled_bytes = 0;
+        let order = Order::new(len_bytes / LINE_BYTES, locality_bytes / LINE_BYTES, &mut Rng::with_seed(seed));
         let address = |line: usize| memory.base().wrapping_add(line * LINE_BYTES);
-        for (at, line) in order.iter().enumerate() {
-            let next = address(order[(at + 1) % lines]);
-            // SAFETY: the line lies in the memory, which nobody else has; its start is aligned.
-            unsafe { address(*line).cast::<*const u8>().write(next) };
+        let first = order.line(0, 0);
+        let mut last = first;
+        for (block, count) in order.counts() {
+            for at in usize::from(block == 0)..count {
+                let line = order.line(block, at);
+                // SAFETY: the line lies in the memory, which nobody else has; its start is aligned.
+                unsafe { address(last).cast::<*const u8>().write(address(line)) };
+                last = line;
+            }
         }
-        let starts = std::array::from_fn(|chain| address(order[chain * lines / MAX_CHAINS]).cast_const());
+        // SAFETY: as above.
+        unsafe { address(last).cast::<*const u8>().write(address(first)) };
+        let starts = std::array::from_fn(|chain| address(order.nth(chain * order.lines / MAX_CHAINS)).cast_const());
         Cycle { memory, starts }
     }
 
@@ -185,6 +184,60 @@ impl<'m> Cycle<'m> {
     /// How many bytes of its pages there are.
     pub fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
+    }
+}
+
+/// In which order a cycle meets lines.
+struct Order {
+    lines: usize,
+    block_lines: usize,
+    /// Each block's number, in the order in which they are met, and where in the order of its lines it begins.
+    blocks: Vec<(usize, usize)>,
+    within: Vec<usize>,
+    /// The same of the block at the end that has not so many lines.
+    within_last: Vec<usize>,
+}
+
+impl Order {
+    fn new(lines: usize, block_lines: usize, rng: &mut Rng) -> Order {
+        let block_lines = block_lines.clamp(1, lines);
+        let mut shuffled = |count: usize| {
+            let mut all: Vec<usize> = (0..count).collect();
+            rng.shuffle(&mut all);
+            all
+        };
+        let (within, within_last) = (shuffled(block_lines), shuffled(lines % block_lines));
+        let numbers = shuffled(lines.div_ceil(block_lines));
+        let blocks = numbers.into_iter().map(|number| (number, rng.usize(0..block_lines))).collect();
+        Order { lines, block_lines, blocks, within, within_last }
+    }
+
+    /// The blocks in their order, with the number of their lines.
+    fn counts(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.blocks.iter().enumerate().map(|(block, (number, _))| (block, self.count(*number)))
+    }
+
+    fn count(&self, number: usize) -> usize {
+        self.block_lines.min(self.lines - number * self.block_lines)
+    }
+
+    /// A line of the block that is met at this place among the blocks.
+    fn line(&self, block: usize, at: usize) -> usize {
+        let (number, from) = self.blocks[block];
+        let count = self.count(number);
+        let within = if count == self.block_lines { &self.within } else { &self.within_last };
+        number * self.block_lines + within[(at + from) % count]
+    }
+
+    /// The line that is met at this place among all.
+    fn nth(&self, mut place: usize) -> usize {
+        for (block, count) in self.counts() {
+            if place < count {
+                return self.line(block, place);
+            }
+            place -= count;
+        }
+        unreachable!("there are {} lines", self.lines)
     }
 }
 

@@ -76,7 +76,7 @@ impl Measure for Fault {
     }
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
-        let place = Place::named(cell.word("memory")).expect("the plan was checked");
+        let place = cell.memory().expect("it has this key");
         let is_sync = Meeting::named(cell.word("touch")) == Meeting::StoreSync;
         match place {
             Place::Device(_) => return Err(Error::unavailable("the pages of a device are always there".into())),
@@ -113,7 +113,7 @@ struct Pages {
 impl Pages {
     fn map(cell: &Cell) -> Result<Pages> {
         let len_bytes = cell.len("size");
-        let place = Place::named(cell.word("memory")).expect("the plan was checked");
+        let place = cell.memory().expect("it has this key");
         let failed =
             |error: rustix::io::Errno| Error::memory(format!("{len_bytes} bytes at {}: {error}", cell.word("memory")));
         let protection = ProtFlags::READ | ProtFlags::WRITE;

@@ -292,9 +292,18 @@ impl Cell {
         Pattern::named(self.word("order")).expect("the plan was checked")
     }
 
+    /// What the key `memory` is set to; nothing for a measurement that uses none.
+    pub fn memory(&self) -> Option<Place> {
+        let is_set = self.keys.contains_key("memory");
+        is_set.then(|| Place::named(self.word("memory")).expect("the plan was checked"))
+    }
+
     /// What the keys `memory` and `pages` are set to.
+    ///
+    /// # Panics
+    /// If the measurement has not both.
     pub fn place(&self) -> (Place, Pages) {
-        let place = Place::named(self.word("memory")).expect("the plan was checked");
+        let place = self.memory().expect("a measurement that needs memory says where");
         (place, Pages::named(self.word("pages")).expect("the plan was checked"))
     }
 

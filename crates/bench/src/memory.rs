@@ -37,6 +37,8 @@ pub struct Memory {
     len_bytes: usize,
     /// The size that its pages really have.
     page_bytes: usize,
+    /// Bytes from the start on that are known to have what [`crate::stream::fill`] puts there.
+    pub(crate) filled_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -75,7 +77,13 @@ impl Memory {
         let start = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags) };
         let start = start.map_err(failed)?.cast::<u8>();
         let base = start.wrapping_add(start.addr().wrapping_neg() % HUGE_PAGE_BYTES);
-        let memory = Memory { source: Source::Anonymous { start, mapped_bytes }, base, len_bytes, page_bytes: 0 };
+        let memory = Memory {
+            source: Source::Anonymous { start, mapped_bytes },
+            base,
+            len_bytes,
+            page_bytes: 0,
+            filled_bytes: 0,
+        };
         let advice = match pages {
             Pages::Small => Advice::LinuxNoHugepage,
             Pages::Huge => Advice::LinuxHugepage,
@@ -113,7 +121,13 @@ impl Memory {
         }
         map.guard(0, len_bytes as u64, Touch::Store)?;
         let base = map.base();
-        Ok(Memory { source: Source::File { map, media: media.clone(), backing }, base, len_bytes, page_bytes: 0 })
+        Ok(Memory {
+            source: Source::File { map, media: media.clone(), backing },
+            base,
+            len_bytes,
+            page_bytes: 0,
+            filled_bytes: 0,
+        })
     }
 
     /// First byte, at a multiple of a page.

@@ -76,7 +76,7 @@ impl Site {
 
 /// What a place is that a cell uses by itself.
 fn described_place(cell: &Cell) -> Option<Described> {
-    match Place::named(cell.keys.get("memory")?.to_string().as_str()).ok()? {
+    match cell.memory()? {
         Place::Dram => {
             Some(Described { text: "main memory".into(), provenance: Provenance::Measured, page_bytes: None })
         }

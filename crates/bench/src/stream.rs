@@ -146,8 +146,12 @@ impl Sum {
     }
 }
 
-/// Puts what is stored into every word of the first bytes.
+/// Puts what is stored into every word of the first bytes, if it is not there: whoever puts something else there says so.
 pub fn fill(memory: &mut Memory, len_bytes: usize) {
+    if memory.filled_bytes >= len_bytes {
+        return;
+    }
+    memory.filled_bytes = len_bytes;
     let addresses = [memory.base()];
     let mut line = Line([STORED; 8]);
     // SAFETY: whole lines of the memory, which is borrowed alone; every CPU has these instructions.

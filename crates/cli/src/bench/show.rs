@@ -201,8 +201,8 @@ fn place_of(cell: &Cell) -> String {
 /// Refuses a plan that would write over a device that nobody has named.
 pub(super) fn confirm_devices(plan: &Plan, named: &[String]) -> Result<(), Failure> {
     let mut written: std::collections::BTreeMap<String, u64> = Default::default();
-    for cell in plan.cells()?.iter().filter(|cell| cell.keys.contains_key("memory")) {
-        if let (Place::Device(_), Ok(needs)) = (cell.place().0, cell.measure().needs(cell)) {
+    for cell in &plan.cells()? {
+        if let (Some(Place::Device(_)), Ok(needs)) = (cell.memory(), cell.measure().needs(cell)) {
             let most = written.entry(place_of(cell)).or_default();
             *most = (needs.memory_bytes as u64).max(*most);
         }
