@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use pmem::DeviceProfile;
+
 use crate::code::{Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::model;
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::stream::{self, Kind, Stream};
@@ -85,6 +88,11 @@ impl Measure for Bandwidth {
         let (rate, bandwidth, slowest) = Transfer::of(cell).sample(cell, site, seed)?;
         Ok(Sample { values: vec![Some(bandwidth), Some(slowest), Some(rate)], ..Sample::default() })
     }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let (rate, bandwidth, slowest) = Transfer::of(cell).model(device, seed)?;
+        Ok(Sample { values: vec![Some(bandwidth), Some(slowest), Some(rate)], ..Sample::default() })
+    }
 }
 
 impl Measure for Iops {
@@ -112,6 +120,11 @@ impl Measure for Iops {
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let (rate, bandwidth, slowest) = Transfer::of(cell).sample(cell, site, seed)?;
+        Ok(Sample { values: vec![Some(rate), Some(bandwidth), Some(slowest)], ..Sample::default() })
+    }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let (rate, bandwidth, slowest) = Transfer::of(cell).model(device, seed)?;
         Ok(Sample { values: vec![Some(rate), Some(bandwidth), Some(slowest)], ..Sample::default() })
     }
 }
@@ -172,10 +185,25 @@ impl Transfer {
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<(f64, f64, f64)> {
         let time = site.sample_time;
         let done = self.run(site.memory(cell)?, time, seed)?;
+        Ok(self.values(&done))
+    }
+
+    fn model(&self, device: &'static DeviceProfile, seed: u64) -> Result<(f64, f64, f64)> {
+        let part_bytes = self.len_bytes / self.threads;
+        if part_bytes < self.block_bytes {
+            return Err(Error::unavailable(format!("{} bytes for {} threads", self.len_bytes, self.threads)));
+        }
+        let thread =
+            |number: usize| model::stream(device, &self.kind(), number * part_bytes, part_bytes, seed + number as u64);
+        let threads = (0..self.threads).map(thread).collect::<Result<_>>()?;
+        Ok(self.values(&model::simulate(device, threads)))
+    }
+
+    fn values(&self, done: &[Done]) -> (f64, f64, f64) {
         let bytes_a_second: f64 = done.iter().map(Done::per_second).sum();
         let slowest = done.iter().map(Done::per_second).fold(f64::INFINITY, f64::min);
         let rate = bytes_a_second / self.block_bytes as f64;
-        Ok((rate / 1e6, bytes_a_second / 1e9, slowest * self.threads as f64 / 1e9))
+        (rate / 1e6, bytes_a_second / 1e9, slowest * self.threads as f64 / 1e9)
     }
 
     /// # Errors

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use pmem::{DeviceClock, DeviceProfile};
 use report::Samples;
 
 use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
+use crate::model::Touch;
+use crate::pattern::{Pattern, Walk};
 use crate::site::Site;
 
 /// The measurement `burst`.
@@ -129,5 +132,20 @@ impl Measure for Burst {
         let values =
             vec![resolved.map(|ticks| clock.ns(ticks)), resolved.map(|ticks| clock.ns(ticks) / lines as f64), resolved];
         Ok(Sample { values, ticks, overhead: 0.0 })
+    }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let (access, lines) = (Access::named(cell.word("access")), cell.number("lines"));
+        let touch = Touch::new(device, access, Fence::Sfence, 64 * lines as usize, false)?;
+        let mut walk = Walk::new(Pattern::Random, cell.len("size") / (64 * lines as usize), seed);
+        let mut clock = DeviceClock::new(device);
+        let (pause_ns, mut now_ns) = (cell.real("pause"), 0.0);
+        let bursts = (0..BURSTS).map(|_| {
+            let start_ns = now_ns + pause_ns;
+            now_ns = touch.run(&mut clock, start_ns, 64 * lines * walk.next_line() as u64);
+            now_ns - start_ns
+        });
+        let burst = Samples::new(bursts.collect()).expect("there are some").median();
+        Ok(Sample { values: vec![Some(burst), Some(burst / lines as f64), None], ..Sample::default() })
     }
 }

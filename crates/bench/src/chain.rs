@@ -4,11 +4,16 @@
 use std::ptr;
 
 use fastrand::Rng;
+use pmem::DeviceProfile;
 
 use crate::clock::{Clock, ticks};
+use crate::code::{Access, Fence};
+use crate::crew::Done;
 use crate::error::Result;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::model::{self, Program, Touch};
+use crate::pattern::{Pattern, Walk};
 use crate::site::Site;
 
 /// The measurement `load`.
@@ -99,6 +104,20 @@ impl Measure for Chains {
         let step = taken / (steps as f64 / chains as f64);
         let values = vec![Some(clock.ns(step)), Some(step), Some(steps as f64 * 1e3 / clock.ns(taken))];
         Ok(Sample { values, overhead: clock.pair_ticks as f64 / taken, ..Sample::default() })
+    }
+
+    /// Caches are no business of a device: every load goes there.
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let touch = Touch::new(device, Access::Load, Fence::None, LINE_BYTES, true)?;
+        let chain = |number: u64| -> Program<'_> {
+            let mut walk = Walk::new(Pattern::Random, cell.len("size") / LINE_BYTES, seed + number);
+            Box::new(move |clock, now_ns| (touch.run(clock, now_ns, (LINE_BYTES * walk.next_line()) as u64), 1))
+        };
+        let chains = cell.number("chains");
+        let done = model::simulate(device, (0..chains).map(chain).collect());
+        let rate: f64 = done.iter().map(Done::per_second).sum();
+        let step_ns = chains as f64 * 1e9 / rate;
+        Ok(Sample { values: vec![Some(step_ns), None, Some(rate / 1e6)], ..Sample::default() })
     }
 }
 

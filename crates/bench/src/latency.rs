@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use pmem::{DeviceClock, DeviceProfile};
 use report::Samples;
 
 use crate::clock::{Clock, ticks};
-use crate::code::{self, Fence, Flush, Operation, Store};
+use crate::code::{self, Access, Fence, Flush, Operation, Store};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::model::{self, Program, Touch};
 use crate::names::names;
 use crate::pattern::{Pattern, Walk};
 use crate::site::Site;
@@ -158,6 +160,25 @@ impl Measure for Latency {
         isolated.into_iter().for_each(|time| *ticks.entry(time).or_default() += 1);
         Ok(Sample { values, ticks, overhead })
     }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let stores = Stores::of(cell);
+        let touch = stores.touch(device)?;
+        let lines = || Walk::new(stores.pattern, stores.len_bytes / 64, seed);
+        let mut walk = lines();
+        let mut clock = DeviceClock::new(device);
+        // A second apart, so that each finds the device idle.
+        let isolated = (0..64).map(|number| {
+            let now_ns = f64::from(number) * 1e9;
+            touch.run(&mut clock, now_ns, 64 * walk.next_line() as u64) - now_ns
+        });
+        let isolated = median(isolated.collect());
+        let mut walk = lines();
+        let sustained: Program<'_> =
+            Box::new(move |clock, now_ns| (touch.run(clock, now_ns, 64 * walk.next_line() as u64), 1));
+        let done = model::simulate(device, vec![sustained]);
+        Ok(Sample { values: vec![Some(1e9 / done[0].per_second()), Some(isolated), None, None], ..Sample::default() })
+    }
 }
 
 fn median(values: Vec<f64>) -> f64 {
@@ -177,6 +198,22 @@ impl Stores {
             pattern: cell.order(),
             len_bytes: cell.len("size"),
         }
+    }
+
+    /// What a device has to do for one.
+    fn touch(&self, device: &DeviceProfile) -> Result<Touch> {
+        let Operation { store, flush, fence } = self.operation;
+        let access = match (store, flush) {
+            (Store::NonTemporal8 | Store::NonTemporal16 | Store::NonTemporal32 | Store::NonTemporal64, _) => {
+                Access::NonTemporal
+            }
+            (Store::Movdiri | Store::Movdir64b, _) => Access::Movdir64b,
+            (_, Flush::None) => Access::Store,
+            (_, Flush::Clflush) => Access::Clflush,
+            (_, Flush::Clflushopt) => Access::Clflushopt,
+            (_, Flush::Clwb) => Access::Clwb,
+        };
+        Touch::new(device, access, fence, 64, false)
     }
 
     /// Operations of a batch.

@@ -22,6 +22,7 @@ pub mod measure;
 #[allow(unsafe_code)] // maps it
 pub mod memory;
 pub mod mixed;
+pub mod model;
 mod names;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod operations;

@@ -1,6 +1,8 @@
 //! How long loads take while other threads use the memory: the curve of latency over bandwidth, by how much of the traffic
 //! is loads.
 
+use pmem::DeviceProfile;
+
 use crate::chain::{self, Cycle};
 use crate::clock::{Clock, ticks};
 use crate::code::{Access, Fence, Width};
@@ -8,7 +10,8 @@ use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
-use crate::pattern::Pattern;
+use crate::model::{self, Program, Touch};
+use crate::pattern::{Pattern, Walk};
 use crate::site::Site;
 use crate::stream::{self, Kind, Stream};
 
@@ -133,6 +136,20 @@ impl Measure for Loaded {
             ..Sample::default()
         })
     }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let (traffic, len_bytes) = (Traffic::of(cell), cell.len("size"));
+        let touch = Touch::new(device, Access::Load, Fence::None, 64, true)?;
+        let mut walk = Walk::new(Pattern::Random, len_bytes / 64, seed);
+        let mut threads: Vec<Program<'_>> =
+            vec![Box::new(move |clock, now_ns| (touch.run(clock, now_ns, 64 * walk.next_line() as u64), 1))];
+        for number in 0..traffic.threads {
+            threads.push(traffic.program(device, len_bytes, number, seed)?);
+        }
+        let done = model::simulate(device, threads);
+        let bandwidth = done[1..].iter().map(Done::per_second).sum::<f64>() / 1e9;
+        Ok(Sample { values: vec![Some(1e9 / done[0].per_second()), None, Some(bandwidth)], ..Sample::default() })
+    }
 }
 
 impl Traffic {
@@ -144,6 +161,37 @@ impl Traffic {
             pause_ns: cell.number("pause"),
             pattern: cell.order(),
         }
+    }
+
+    /// What a thread does to a modelled device.
+    fn program(
+        &self,
+        device: &'static DeviceProfile,
+        from_bytes: usize,
+        number: usize,
+        seed: u64,
+    ) -> Result<Program<'static>> {
+        let part_bytes = from_bytes / self.threads;
+        let stream = |access| {
+            let kind = Kind {
+                access,
+                width: Width::Bytes16,
+                fence: Fence::None,
+                block_bytes: TURN_BYTES,
+                pattern: self.pattern,
+            };
+            model::stream(device, &kind, from_bytes + number * part_bytes, part_bytes, seed + number as u64)
+        };
+        let idle = || -> Program<'static> { Box::new(|_, now_ns| (now_ns, 0)) };
+        // Of what is never done a profile need not know.
+        let mut loads = if self.loads > 0 { stream(Access::Load)? } else { idle() };
+        let mut stores = if self.loads < MIXED { stream(self.store)? } else { idle() };
+        let (share, pause_ns, mut turn) = (self.loads, self.pause_ns as f64, 0);
+        Ok(Box::new(move |clock, now_ns| {
+            let (end_ns, bytes) = if is_load(turn, share) { loads(clock, now_ns) } else { stores(clock, now_ns) };
+            turn = (turn + 1) % MIXED;
+            (end_ns + pause_ns, bytes)
+        }))
     }
 
     /// Each thread's streams, in the memory behind the chain.
@@ -172,6 +220,11 @@ impl Traffic {
     }
 }
 
+/// Loads and stores take turns as evenly as the share allows.
+fn is_load(turn: usize, share: usize) -> bool {
+    (turn + 1) * share / MIXED > turn * share / MIXED
+}
+
 /// What another thread does.
 struct Other<'m> {
     loads: Stream<'m>,
@@ -183,8 +236,7 @@ struct Other<'m> {
 
 impl Other<'_> {
     fn turn(&mut self) -> u64 {
-        // Loads and stores take turns as evenly as the share allows.
-        let is_load = (self.turn + 1) * self.share / MIXED > self.turn * self.share / MIXED;
+        let is_load = is_load(self.turn, self.share);
         self.turn = (self.turn + 1) % MIXED;
         let bytes = if is_load { self.loads.turn() } else { self.stores.turn() };
         let start = ticks();

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use pmem::DeviceProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::crew;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::{Pages, Place};
+use crate::model;
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
@@ -36,6 +38,13 @@ pub trait Measure: Sync {
     /// # Errors
     /// `Wrong` when what was read back is not what was there.
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample>;
+    /// What a sample would be on a device that is modelled.
+    ///
+    /// # Errors
+    /// `Unavailable` when the model, or the device's profile, says nothing of it.
+    fn model(&self, _cell: &Cell, _device: &'static DeviceProfile, _seed: u64) -> Result<Sample> {
+        Err(Error::unavailable(format!("'{}' is not of the device, and has no modelled form", self.name())))
+    }
 }
 
 /// All measurements.
@@ -97,7 +106,7 @@ pub enum Form {
     Choice(&'static [&'static str]),
     /// An order of lines or blocks.
     Order,
-    /// `dram`, a folder or a device.
+    /// `dram`, a folder, a device or `model:PROFILE`.
     Place,
     /// Operations, one after the other.
     Chain,
@@ -113,7 +122,7 @@ impl Form {
             Form::Real { least, most } => format!("{least} to {most}"),
             Form::Choice(words) => words.join(", "),
             Form::Order => "sequential, random, stride:BYTES, zipf:EXPONENT, same-line".into(),
-            Form::Place => "dram, a folder, a device".into(),
+            Form::Place => "dram, a folder, a device, model:PROFILE".into(),
             Form::Chain => "ACCESS:BYTES[/FENCE], joined by +".into(),
         }
     }
@@ -123,7 +132,7 @@ impl Key {
     /// Where the memory comes from.
     pub const MEMORY: Key = Key {
         name: "memory",
-        about: "dram, a folder for a new file, or a device-DAX device",
+        about: "dram, a folder for a new file, a device-DAX device, or model: and a profile",
         form: Form::Place,
         default: "dram",
     };
@@ -245,6 +254,38 @@ impl Cell {
         named(&self.measure).unwrap_or_else(|| panic!("no measurement is called {}", self.measure))
     }
 
+    /// What it needs, or why it cannot be measured here.
+    ///
+    /// # Errors
+    /// `Unavailable`, when this machine, or a modelled device, has not what it takes.
+    pub fn needs(&self) -> Result<Needs> {
+        match self.device() {
+            Some(device) => {
+                self.measure().model(self, device, 1).map(|_| Needs { sample_ns: 1_000_000, ..Needs::default() })
+            }
+            None => self.measure().needs(self),
+        }
+    }
+
+    /// One sample.
+    ///
+    /// # Errors
+    /// `Wrong` when what was read back is not what was there.
+    pub fn sample(&self, site: &mut Site, seed: u64) -> Result<Sample> {
+        match self.device() {
+            Some(device) => self.measure().model(self, device, seed),
+            None => self.measure().sample(self, site, seed),
+        }
+    }
+
+    /// The device that is modelled for it.
+    pub fn device(&self) -> Option<&'static DeviceProfile> {
+        match self.memory()? {
+            Place::Modelled(name) => Some(model::profile(&name).expect("the plan was checked")),
+            _ => None,
+        }
+    }
+
     /// # Panics
     /// If the key is not set to a number.
     pub fn number(&self, key: &str) -> u64 {
@@ -327,7 +368,11 @@ impl Place {
         let path = PathBuf::from(text);
         match text {
             "dram" => Ok(Place::Dram),
-            "" => Err("expected dram, a folder or a device".into()),
+            "" => Err("expected dram, a folder, a device or model:PROFILE".into()),
+            _ if text.starts_with("model:") => {
+                let name = &text["model:".len()..];
+                model::profile(name).map(|_| Place::Modelled(name.to_owned()))
+            }
             _ if text.starts_with("/dev/dax") => Ok(Place::Device(path)),
             // A word without a slash is more often a mistake than a folder.
             _ if !text.contains('/') && !text.starts_with('.') => {

@@ -18,6 +18,8 @@ pub enum Place {
     Folder(PathBuf),
     /// A whole device-DAX device, whose content is lost.
     Device(PathBuf),
+    /// None: a device of this profile is simulated.
+    Modelled(String),
 }
 
 /// The size of pages that is asked for.
@@ -64,6 +66,7 @@ impl Memory {
             Place::Dram => Memory::anonymous(pages, len_bytes)?,
             Place::Folder(folder) => Memory::file(folder, len_bytes)?,
             Place::Device(path) => Memory::device(path, len_bytes)?,
+            Place::Modelled(name) => return Err(Error::memory(format!("a device that is modelled has none: {name}"))),
         };
         memory.page_bytes = page_bytes_at(memory.base.addr()).unwrap_or(rustix::param::page_size());
         Ok(memory)

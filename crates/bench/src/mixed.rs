@@ -1,10 +1,13 @@
 //! Two kinds of traffic at a time, each by its own threads: what either leaves of the other.
 
+use pmem::DeviceProfile;
+
 use crate::code::{Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::model;
 use crate::site::Site;
 use crate::stream::{self, Kind, Stream};
 
@@ -116,10 +119,29 @@ impl Measure for Mixed {
         if !streams.iter().all(Stream::is_right) {
             return Err(Error::Wrong { what: "the sum of the bytes that were loaded" });
         }
-        let gb_s = |done: &[Done]| done.iter().map(Done::per_second).sum::<f64>() / 1e9;
-        let of = |done: &[Done]| if done.is_empty() { None } else { Some(gb_s(done)) };
-        Ok(Sample { values: vec![Some(gb_s(&done)), of(&done[..firsts]), of(&done[firsts..])], ..Sample::default() })
+        Ok(values(&done, firsts))
     }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let programs = |which: &str, from_bytes: usize, seed: u64| {
+            let (kind, threads) = (kind(cell, which), cell.len(&format!("{which}-threads")));
+            let part_bytes = cell.len("size") / threads.max(1);
+            let program = |number: usize| {
+                model::stream(device, &kind, from_bytes + number * part_bytes, part_bytes, seed + number as u64)
+            };
+            (0..threads).map(program).collect::<Result<Vec<_>>>()
+        };
+        let mut threads = programs("first", 0, seed)?;
+        let firsts = threads.len();
+        threads.extend(programs("second", cell.len("size"), seed ^ 1)?);
+        Ok(values(&model::simulate(device, threads), firsts))
+    }
+}
+
+fn values(done: &[Done], firsts: usize) -> Sample {
+    let gb_s = |done: &[Done]| done.iter().map(Done::per_second).sum::<f64>() / 1e9;
+    let of = |done: &[Done]| if done.is_empty() { None } else { Some(gb_s(done)) };
+    Sample { values: vec![Some(gb_s(done)), of(&done[..firsts]), of(&done[firsts..])], ..Sample::default() }
 }
 
 fn kind(cell: &Cell, which: &str) -> Kind {

@@ -1,12 +1,16 @@
 //! Chains of operations, as programs have them: each begins where the one before has told it to, so that none overlaps the
 //! next by itself.
 
+use pmem::DeviceProfile;
+
 use crate::clock::Clock;
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
 use crate::crew;
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
+use crate::model::{self, Program, Touch};
+use crate::pattern::{Pattern, Walk};
 use crate::site::Site;
 use crate::stream;
 use crate::value;
@@ -117,6 +121,28 @@ impl Measure for Operations {
             values: vec![Some(ns), Some(ns * Clock::get().ticks_per_ns), Some(rate / 1e6)],
             ..Sample::default()
         })
+    }
+
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let (steps, threads) = (steps(cell.word("chain")).expect("the plan was checked"), cell.len("threads"));
+        let part_bytes = cell.len("size") / threads;
+        let thread = |number: usize| -> Result<Program<'_>> {
+            let step = |step: &Step| {
+                let touch = Touch::new(device, step.access, step.fence, step.block_bytes, true)?;
+                let blocks = (part_bytes / step.block_bytes).max(1);
+                Ok((touch, Walk::new(Pattern::Random, blocks, seed + number as u64), step.block_bytes))
+            };
+            let mut steps = steps.iter().map(step).collect::<Result<Vec<_>>>()?;
+            Ok(Box::new(move |clock, now_ns| {
+                let run = |now_ns, (touch, walk, block_bytes): &mut (Touch, Walk, usize)| {
+                    touch.run(clock, now_ns, (number * part_bytes + walk.next_line() * *block_bytes) as u64)
+                };
+                (steps.iter_mut().fold(now_ns, run), 1)
+            }))
+        };
+        let done = model::simulate(device, (0..threads).map(thread).collect::<Result<_>>()?);
+        let rate: f64 = done.iter().map(crew::Done::per_second).sum();
+        Ok(Sample { values: vec![Some(threads as f64 * 1e9 / rate), None, Some(rate / 1e6)], ..Sample::default() })
     }
 }
 

@@ -129,7 +129,7 @@ pub fn run(
 }
 
 fn course(cell: &Cell) -> Course {
-    let skipped = cell.measure().needs(cell).err().map(|error| error.to_string());
+    let skipped = cell.needs().err().map(|error| error.to_string());
     Course { is_finished: skipped.is_some(), skipped, ..Course::default() }
 }
 
@@ -180,7 +180,7 @@ impl Running<'_> {
     fn sample(&mut self, number: usize, course: &mut Course, seed: u64, journal: &mut Journal) -> Result<()> {
         let cell = &self.cells[number];
         let before = Disturbance::so_far();
-        let sample = match cell.measure().sample(cell, self.site, seed) {
+        let sample = match cell.sample(self.site, seed) {
             Err(Error::Wrong { what }) => {
                 course.refuse(format!("{what} is not what it must be"));
                 return Ok(());

@@ -27,7 +27,7 @@ impl Site {
     pub fn new<'c>(cells: impl IntoIterator<Item = &'c Cell>, sample_time: Duration) -> Result<Site> {
         let mut needed: BTreeMap<(Place, Pages), usize> = BTreeMap::new();
         for cell in cells {
-            let memory_bytes = cell.measure().needs(cell)?.memory_bytes;
+            let memory_bytes = cell.needs()?.memory_bytes;
             if memory_bytes > 0 {
                 let most = needed.entry(cell.place()).or_default();
                 *most = memory_bytes.max(*most);
@@ -55,7 +55,7 @@ impl Site {
     /// # Errors
     /// As [`Site::memory`].
     pub fn flush(&mut self, cell: &Cell) -> Result<()> {
-        let len_bytes = cell.measure().needs(cell)?.memory_bytes;
+        let len_bytes = cell.needs()?.memory_bytes;
         if len_bytes > 0 {
             code::evict(self.memory(cell)?, len_bytes);
         }
@@ -64,7 +64,7 @@ impl Site {
 
     /// What a cell's memory really is; nothing when it uses none.
     pub fn describe(&mut self, cell: &Cell) -> Option<Described> {
-        if cell.measure().needs(cell).ok()?.memory_bytes == 0 {
+        if cell.needs().ok()?.memory_bytes == 0 {
             return described_place(cell);
         }
         let memory = self.memory(cell).ok()?;
@@ -79,6 +79,10 @@ fn described_place(cell: &Cell) -> Option<Described> {
     match cell.memory()? {
         Place::Dram => {
             Some(Described { text: "main memory".into(), provenance: Provenance::Measured, page_bytes: None })
+        }
+        Place::Modelled(_) => {
+            let text = format!("modelled: {}", cell.device()?.source);
+            Some(Described { text, provenance: Provenance::Modelled, page_bytes: None })
         }
         Place::Folder(path) | Place::Device(path) => {
             let found = pmem::Mapped::new().probe(&path).ok()?;

@@ -6,13 +6,18 @@ mod writers;
 
 use std::time::Duration;
 
+use pmem::DeviceProfile;
+
+use crate::code::{Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Place;
+use crate::model;
 use crate::names::names;
 use crate::pattern::{Pattern, Walk};
 use crate::site::Site;
+use crate::stream::Kind;
 use writers::{Shared, Writer};
 
 /// The measurement `stack`.
@@ -139,14 +144,43 @@ impl Measure for Stack {
         Ok(Needs { memory_bytes, threads: blocks.threads, written_bytes, sample_ns: 0 })
     }
 
+    fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
+        let blocks = Blocks::of(cell);
+        if !matches!(blocks.through, Through::Raw | Through::Core) {
+            return Err(Error::unavailable(format!(
+                "what {} costs is not the device's, and has no modelled form",
+                blocks.through.name()
+            )));
+        }
+        let kind = Kind {
+            access: Access::NonTemporal,
+            width: Width::Bytes16,
+            fence: Fence::Sfence,
+            block_bytes: blocks.block_bytes,
+            pattern: blocks.pattern,
+        };
+        let part_bytes = blocks.len_bytes / blocks.threads;
+        let thread =
+            |number: usize| model::stream(device, &kind, number * part_bytes, part_bytes, seed + number as u64);
+        let done = model::simulate(device, (0..blocks.threads).map(thread).collect::<Result<_>>()?);
+        let in_blocks = |done: Done| Done { work: done.work / blocks.block_bytes as u64, ..done };
+        Ok(blocks.values(&done.into_iter().map(in_blocks).collect::<Vec<_>>()))
+    }
+
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let blocks = Blocks::of(cell);
-        let done = blocks.run(cell, site, seed)?;
+        Ok(blocks.values(&blocks.run(cell, site, seed)?))
+    }
+}
+
+impl Blocks {
+    fn values(&self, done: &[Done]) -> Sample {
+        let blocks = self;
         let blocks_a_second: f64 = done.iter().map(Done::per_second).sum();
         let bandwidth = blocks_a_second * blocks.block_bytes as f64 / 1e9;
         let threads = blocks.threads as f64;
         let values = vec![Some(bandwidth), Some(bandwidth / threads), Some(threads * 1e6 / blocks_a_second)];
-        Ok(Sample { values, ..Sample::default() })
+        Sample { values, ..Sample::default() }
     }
 }
 
@@ -189,7 +223,7 @@ impl Blocks {
             (Through::Core | Through::Msync, Place::Dram) => {
                 Err(Error::unavailable(format!("{name} needs a file or a device, not dram")))
             }
-            (through, Place::Dram | Place::Device(_)) if !through.is_mapped() => {
+            (through, Place::Dram | Place::Device(_) | Place::Modelled(_)) if !through.is_mapped() => {
                 Err(Error::unavailable(format!("{name} needs a folder for its file")))
             }
             (Through::Libpmem, _) => libraries::Libpmem::load().map(drop),

@@ -84,7 +84,7 @@ fn charge(
         let (member, at, room) = stripe.locate(offset_bytes);
         let n = room.min(len_bytes);
         let mut device = devices[usize::from(member)].lock().expect("arithmetic does not panic");
-        now_ns = device.write(now_ns, at, n, past_the_cache);
+        now_ns = device.write(now_ns, at, n, past_the_cache).stalled_ns;
         (offset_bytes, len_bytes) = (offset_bytes + n, len_bytes - n);
     }
     now_ns

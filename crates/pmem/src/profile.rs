@@ -92,7 +92,7 @@ impl DeviceProfile {
 
 /// One modelled device: when it will have written what it was given. Times are nanoseconds on any one clock.
 #[derive(Clone, Debug)]
-pub(crate) struct DeviceClock {
+pub struct DeviceClock {
     profile: &'static DeviceProfile,
     /// When everything so far will have been written.
     idle_at_ns: f64,
@@ -100,18 +100,30 @@ pub(crate) struct DeviceClock {
     open_granule: Option<u64>,
     /// The earliest end of the next fence.
     persisted_at_ns: f64,
+    /// When everything so far will have been read.
+    read_at_ns: f64,
+}
+
+/// What a write has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModelledWrite {
+    /// Until when the writer stalls, for there is no room in the device's queue.
+    pub stalled_ns: f64,
+    /// When it is safe: a fence that begins before ends then.
+    pub persisted_ns: f64,
 }
 
 impl DeviceClock {
-    pub(crate) fn new(profile: &'static DeviceProfile) -> DeviceClock {
-        DeviceClock { profile, idle_at_ns: 0.0, open_granule: None, persisted_at_ns: 0.0 }
+    /// A device that has nothing to do.
+    pub fn new(profile: &'static DeviceProfile) -> DeviceClock {
+        DeviceClock { profile, idle_at_ns: 0.0, open_granule: None, persisted_at_ns: 0.0, read_at_ns: 0.0 }
     }
 
-    /// Takes a write of these bytes of the device. Writes that go on in the open granule are combined with it.
-    /// Returns until when the writer stalls: a device takes no more than it writes, once its queue is full.
-    pub(crate) fn write(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64, past_the_cache: bool) -> f64 {
+    /// Takes a write of these bytes of the device. Writes that go on in the open granule are combined with it. A device takes
+    /// no more than it writes, once its queue is full.
+    pub fn write(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64, past_the_cache: bool) -> ModelledWrite {
         if len_bytes == 0 {
-            return now_ns;
+            return ModelledWrite { stalled_ns: now_ns, persisted_ns: now_ns };
         }
         let granule = self.profile.granule_bytes;
         let (first, last) = (offset_bytes / granule, (offset_bytes + len_bytes - 1) / granule);
@@ -122,8 +134,20 @@ impl DeviceClock {
             self.idle_at_ns = self.idle_at_ns.max(now_ns) + bytes as f64 / gb_s;
         }
         let persist = if past_the_cache { self.profile.nt_persist_ns } else { self.profile.flush_persist_ns };
-        self.persisted_at_ns = self.persisted_at_ns.max(now_ns + persist.unwrap_or(0.0));
-        now_ns.max(self.room_at_ns())
+        let persisted_ns = now_ns + persist.unwrap_or(0.0);
+        self.persisted_at_ns = self.persisted_at_ns.max(persisted_ns);
+        let stalled_ns = now_ns.max(self.room_at_ns());
+        ModelledWrite { stalled_ns, persisted_ns: persisted_ns.max(stalled_ns) }
+    }
+
+    /// Reads these bytes of the device, as soon as it has read what was asked for before; when they are there, but for what a
+    /// single load takes.
+    pub fn read(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64) -> f64 {
+        let granule = self.profile.granule_bytes;
+        let (first, end) = (offset_bytes / granule, (offset_bytes + len_bytes).div_ceil(granule));
+        let read_ns = self.profile.read_gb_s.map_or(0.0, |gb_s| ((end - first) * granule) as f64 / gb_s);
+        self.read_at_ns = self.read_at_ns.max(now_ns) + read_ns;
+        self.read_at_ns
     }
 
     /// When all that is not written yet fits into the queue.
@@ -133,7 +157,7 @@ impl DeviceClock {
     }
 
     /// When a fence that starts now ends.
-    pub(crate) fn fence(&self, now_ns: f64) -> f64 {
+    pub fn fence(&self, now_ns: f64) -> f64 {
         now_ns.max(self.persisted_at_ns).max(self.room_at_ns())
     }
 }
@@ -158,12 +182,12 @@ mod tests {
     #[test]
     fn much_data_is_written_at_the_published_bandwidth_and_small_writes_cost_a_granule() {
         let mut large = clock();
-        let stalled_ns = large.write(0.0, 0, 22 << 20, true);
+        let stalled_ns = large.write(0.0, 0, 22 << 20, true).stalled_ns;
         let large_ns = large.fence(0.0);
         let expected_ns = ((22 << 20) - (16 << 10)) as f64 / 2.2;
         assert!((large_ns - expected_ns).abs() < 1.0, "{large_ns} against {expected_ns}");
         assert_eq!(stalled_ns, large_ns, "what is not in the queue is written already");
-        assert_eq!(clock().write(7.0, 0, 16 << 10, true), 7.0, "the queue takes it");
+        assert_eq!(clock().write(7.0, 0, 16 << 10, true).stalled_ns, 7.0, "the queue takes it");
         let (mut scattered, mut combined) = (clock(), clock());
         for i in 0..100_000 {
             scattered.write(0.0, i * 4096, 64, true);
@@ -171,6 +195,14 @@ mod tests {
         }
         let ratio = scattered.idle_at_ns / combined.idle_at_ns;
         assert!((ratio - 4.0).abs() < 0.01, "64 bytes of every 256: {ratio}");
+    }
+
+    #[test]
+    fn reads_go_at_the_published_bandwidth_and_small_ones_take_a_granule() {
+        let mut clock = clock();
+        let done = (0..1000).map(|block| clock.read(0.0, 4096 * block, 64)).fold(0.0, f64::max);
+        assert!((done - 256_000.0 / 6.5).abs() < 1.0, "{done}");
+        assert!(clock.read(1e6, 0, 4096) - 1e6 - 4096.0 / 6.5 < 1e-6, "the device had nothing to do");
     }
 
     #[test]

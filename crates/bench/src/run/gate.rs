@@ -62,7 +62,7 @@ impl Ceilings {
 }
 
 fn threads_of(cell: &Cell) -> Result<usize> {
-    Ok(cell.measure().needs(cell)?.threads.max(1))
+    Ok(cell.needs()?.threads.max(1))
 }
 
 /// What threads load from, or store into, their first-level caches: the larger of both.

@@ -37,6 +37,7 @@ impl<'m> Shared<'m> {
             Place::Folder(folder) => folder.clone(),
             Place::Dram => PathBuf::from("dram"),
             Place::Device(path) => path.clone(),
+            Place::Modelled(name) => PathBuf::from(name),
         };
         if let Some(memory) = memory {
             return Ok(Shared { to: Target::Memory(memory), path: folder });

@@ -155,7 +155,7 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
     let mut memory: std::collections::BTreeMap<String, usize> = Default::default();
     let rounds = plan.enough.least_rounds as u64;
     for cell in &cells {
-        match cell.measure().needs(cell) {
+        match cell.needs() {
             Ok(needs) => {
                 least_ns += rounds * if needs.sample_ns == 0 { plan.enough.sample_ns * 6 / 5 } else { needs.sample_ns };
                 written_bytes += rounds * needs.written_bytes;
@@ -202,7 +202,7 @@ fn place_of(cell: &Cell) -> String {
 pub(super) fn confirm_devices(plan: &Plan, named: &[String]) -> Result<(), Failure> {
     let mut written: std::collections::BTreeMap<String, u64> = Default::default();
     for cell in &plan.cells()? {
-        if let (Some(Place::Device(_)), Ok(needs)) = (cell.memory(), cell.measure().needs(cell)) {
+        if let (Some(Place::Device(_)), Ok(needs)) = (cell.memory(), cell.needs()) {
             let most = written.entry(place_of(cell)).or_default();
             *most = (needs.memory_bytes as u64).max(*most);
         }

@@ -1,0 +1,264 @@
+//! Cells on a device that is not here: what its profile says, in virtual time.
+//!
+//! The same threads do the same accesses in the same order; what each has to wait for is computed from the core's model of a device
+//! ([`pmem::DeviceClock`]): latency of a write-back or of a store past the cache, bandwidth, combining in granules, a queue
+//! of writes. The CPU itself takes no time. The same seed gives the same figures on every machine, and every one is
+//! [`report::Provenance::Modelled`].
+
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
+
+use pmem::{DeviceClock, DeviceProfile};
+use serde::{Deserialize, Serialize};
+
+use crate::code::{Access, Fence};
+use crate::crew::Done;
+use crate::error::{Error, Result};
+use crate::pattern::{Pattern, Walk};
+use crate::stream::Kind;
+
+/// How long devices are simulated.
+const HORIZON_NS: f64 = 2_000_000.0;
+
+/// A profile as a file has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProfileFile {
+    /// `remanent-device-1`.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Latency of a load from random places, in nanoseconds.
+    pub random_read_ns: Option<f64>,
+    /// From a store of 64 bytes to the end of the fence after its write-back.
+    pub flush_persist_ns: Option<f64>,
+    /// The same for 64 bytes past the cache.
+    pub nt_persist_ns: Option<f64>,
+    /// 10^9 bytes a second, when all threads load.
+    pub read_gb_s: Option<f64>,
+    /// 10^9 bytes a second, when all threads store past the cache.
+    pub write_gb_s: Option<f64>,
+    /// Bytes that it writes at once.
+    pub granule_bytes: u64,
+    /// Bytes that it takes before a writer has to wait.
+    pub write_queue_bytes: u64,
+    /// Who measured it, and how.
+    pub source: String,
+}
+
+/// The form of a profile's file.
+pub const SCHEMA: &str = "remanent-device-1";
+
+/// The profile of a name, or in a file.
+///
+/// # Errors
+/// What was expected.
+pub fn profile(name: &str) -> std::result::Result<&'static DeviceProfile, String> {
+    if let Some(profile) = DeviceProfile::named(name) {
+        return Ok(profile);
+    }
+    let names: Vec<&str> = pmem::PROFILES.iter().map(|profile| profile.name).collect();
+    if !name.contains(['/', '.']) {
+        return Err(format!("'{name}' is no file and none of: {}", names.join(", ")));
+    }
+    // Profiles of files are read once and live as long as the process, as those that are shipped.
+    static READ: OnceLock<Mutex<Vec<(String, &'static DeviceProfile)>>> = OnceLock::new();
+    let mut read = READ.get_or_init(Mutex::default).lock().expect("nothing panics here");
+    if let Some((_, profile)) = read.iter().find(|(known, _)| known == name) {
+        return Ok(profile);
+    }
+    let text = std::fs::read_to_string(Path::new(name)).map_err(|error| format!("{name}: {error}"))?;
+    let file: ProfileFile = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
+    let profile: &'static DeviceProfile = Box::leak(Box::new(file.check().map_err(|what| format!("{name}: {what}"))?));
+    read.push((name.to_owned(), profile));
+    Ok(profile)
+}
+
+impl ProfileFile {
+    fn check(self) -> std::result::Result<DeviceProfile, String> {
+        let figures = [self.random_read_ns, self.flush_persist_ns, self.nt_persist_ns, self.read_gb_s, self.write_gb_s];
+        if self.schema != SCHEMA {
+            return Err(format!("expected a profile of the form {SCHEMA}, found '{}'", self.schema));
+        }
+        if figures.iter().flatten().any(|figure| !figure.is_finite() || *figure <= 0.0) {
+            return Err("a figure is not above 0".into());
+        }
+        if !self.granule_bytes.is_power_of_two() || self.granule_bytes > 1 << 20 {
+            return Err(format!("a granule of {} bytes is no power of two up to 1 MiB", self.granule_bytes));
+        }
+        Ok(DeviceProfile {
+            name: self.name.leak(),
+            random_read_ns: self.random_read_ns,
+            flush_persist_ns: self.flush_persist_ns,
+            nt_persist_ns: self.nt_persist_ns,
+            read_gb_s: self.read_gb_s,
+            write_gb_s: self.write_gb_s,
+            granule_bytes: self.granule_bytes,
+            write_queue_bytes: self.write_queue_bytes,
+            source: self.source.leak(),
+        })
+    }
+}
+
+/// One access to a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Touch {
+    access: Access,
+    fence: Fence,
+    len_bytes: u64,
+    /// Whether a load waits for its own latency, as one that nobody has foreseen.
+    is_random: bool,
+    random_read_ns: f64,
+}
+
+impl Touch {
+    /// # Errors
+    /// `Unavailable` when the device's profile cannot say how long that takes.
+    pub(crate) fn new(
+        device: &DeviceProfile,
+        access: Access,
+        fence: Fence,
+        len_bytes: usize,
+        is_random: bool,
+    ) -> Result<Touch> {
+        let missing = |what: &str| Err(Error::unavailable(format!("the profile {} has no {what}", device.name)));
+        let persist_ns = match access {
+            Access::Clflush | Access::Clflushopt | Access::Clwb => device.flush_persist_ns,
+            _ => device.nt_persist_ns,
+        };
+        match access {
+            Access::Load if is_random && device.random_read_ns.is_none() => return missing("latency of loads"),
+            Access::Load if !is_random && device.read_gb_s.is_none() => return missing("bandwidth of loads"),
+            Access::Load => {}
+            Access::Store | Access::Movsq => {
+                let what = format!("'{}' stays in the cache, of which a device's profile says nothing", access.name());
+                return Err(Error::unavailable(what));
+            }
+            _ if fence == Fence::None && device.write_gb_s.is_none() => return missing("bandwidth of stores"),
+            _ if fence != Fence::None && persist_ns.is_none() => {
+                return missing("latency of what makes a line durable");
+            }
+            _ => {}
+        }
+        let random_read_ns = device.random_read_ns.unwrap_or(0.0);
+        Ok(Touch { access, fence, len_bytes: len_bytes as u64, is_random, random_read_ns })
+    }
+
+    /// When an access ends that begins now.
+    pub(crate) fn run(&self, clock: &mut DeviceClock, now_ns: f64, offset_bytes: u64) -> f64 {
+        if self.access == Access::Load {
+            let there_ns = clock.read(now_ns, offset_bytes, self.len_bytes);
+            return if self.is_random { there_ns.max(now_ns + self.random_read_ns) } else { there_ns };
+        }
+        let is_past_the_cache = matches!(self.access, Access::NonTemporal | Access::Movnti | Access::Movdir64b);
+        let written = clock.write(now_ns, offset_bytes, self.len_bytes, is_past_the_cache);
+        if self.fence == Fence::None { written.stalled_ns } else { written.stalled_ns.max(written.persisted_ns) }
+    }
+}
+
+/// What a thread of a simulation does: from a time to the time at which it goes on, and the work that it has done.
+pub(crate) type Program<'p> = Box<dyn FnMut(&mut DeviceClock, f64) -> (f64, u64) + 'p>;
+
+/// Runs threads at one device; what each did.
+pub(crate) fn simulate(device: &'static DeviceProfile, mut threads: Vec<Program<'_>>) -> Vec<Done> {
+    let mut clock = DeviceClock::new(device);
+    let mut now_ns = vec![0.0f64; threads.len()];
+    let mut done = vec![Done { work: 0, ns: HORIZON_NS as u64 }; threads.len()];
+    // The thread whose time is the earliest goes on; ties go to the first.
+    while let Some(next) = (0..threads.len())
+        .filter(|&thread| now_ns[thread] < HORIZON_NS)
+        .min_by(|&a, &b| now_ns[a].total_cmp(&now_ns[b]))
+    {
+        let (end_ns, work) = threads[next](&mut clock, now_ns[next]);
+        // Whatever a profile says, time goes on.
+        now_ns[next] = end_ns.max(now_ns[next] + 0.01);
+        if end_ns <= HORIZON_NS {
+            done[next].work += work;
+        }
+    }
+    done
+}
+
+/// A thread that goes over the blocks of its part.
+///
+/// # Errors
+/// As [`Touch::new`].
+pub(crate) fn stream(
+    device: &'static DeviceProfile,
+    kind: &Kind,
+    from_bytes: usize,
+    len_bytes: usize,
+    seed: u64,
+) -> Result<Program<'static>> {
+    let is_random = matches!(kind.pattern, Pattern::Random | Pattern::Zipf(_));
+    let touch = Touch::new(device, kind.access, kind.fence, kind.block_bytes, is_random)?;
+    let block_bytes = kind.block_bytes as u64;
+    let mut walk = Walk::new(kind.pattern, len_bytes / kind.block_bytes, seed);
+    Ok(Box::new(move |clock, now_ns| {
+        let offset_bytes = from_bytes as u64 + walk.next_line() as u64 * block_bytes;
+        (touch.run(clock, now_ns, offset_bytes), block_bytes)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::Width;
+
+    fn optane() -> &'static DeviceProfile {
+        profile("optane-100-six-dimms").unwrap()
+    }
+
+    fn gb_s(access: Access, pattern: Pattern, block_bytes: usize, threads: usize) -> f64 {
+        let kind = Kind { access, width: Width::Bytes16, fence: Fence::None, block_bytes, pattern };
+        let programs =
+            (0..threads).map(|number| stream(optane(), &kind, number << 20, 1 << 20, number as u64).unwrap());
+        simulate(optane(), programs.collect()).iter().map(Done::per_second).sum::<f64>() / 1e9
+    }
+
+    #[test]
+    fn the_published_bandwidths_come_out_and_small_random_writes_cost_a_granule() {
+        let near = |got: f64, expected: f64| assert!((got / expected - 1.0).abs() < 0.05, "{got} against {expected}");
+        near(gb_s(Access::Load, Pattern::Sequential, 4096, 2), 39.4);
+        near(gb_s(Access::NonTemporal, Pattern::Sequential, 4096, 1), 13.9);
+        near(gb_s(Access::NonTemporal, Pattern::Sequential, 64, 1), 13.9);
+        near(gb_s(Access::NonTemporal, Pattern::Random, 64, 4), 13.9 / 4.0);
+        // One load at a time waits for its latency.
+        near(gb_s(Access::Load, Pattern::Random, 64, 1), 64.0 / 305.0);
+    }
+
+    #[test]
+    fn a_profile_that_cannot_say_is_told_and_files_are_checked() {
+        let fast = profile("cxl-type-3-fast").unwrap();
+        let refused =
+            |access, fence, is_random| Touch::new(fast, access, fence, 64, is_random).unwrap_err().to_string();
+        assert!(
+            refused(Access::Clwb, Fence::Sfence, false)
+                .contains("cxl-type-3-fast has no latency of what makes a line durable")
+        );
+        assert!(refused(Access::Store, Fence::None, false).contains("'store' stays in the cache"));
+        assert!(profile("imaginary").unwrap_err().contains("is no file and none of: ddr4"));
+        let folder = tempfile::tempdir().unwrap();
+        let write = |text: &str| {
+            let path = folder.path().join(format!("{}.json", text.len()));
+            std::fs::write(&path, text).unwrap();
+            profile(path.to_str().unwrap())
+        };
+        let text = |schema: &str, gb_s: &str, granule: u64| {
+            format!(
+                r#"{{"schema":"{schema}","name":"mine","random_read_ns":100.0,"flush_persist_ns":null,"nt_persist_ns":90.5,
+                "read_gb_s":10.0,"write_gb_s":{gb_s},"granule_bytes":{granule},"write_queue_bytes":0,"source":"a test"}}"#
+            )
+        };
+        let read = write(&text(SCHEMA, "5.0", 256)).unwrap();
+        assert_eq!((read.name, read.write_gb_s, read.flush_persist_ns), ("mine", Some(5.0), None));
+        for bad in [
+            text("remanent-device-9", "5.00", 256),
+            text(SCHEMA, "-5.000", 256),
+            text(SCHEMA, "5.0", 100_000),
+            "{}".into(),
+            String::new(),
+        ] {
+            assert!(write(&bad).is_err(), "{bad}");
+        }
+    }
+}
