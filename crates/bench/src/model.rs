@@ -221,6 +221,8 @@ mod tests {
         near(gb_s(Access::Load, Pattern::Sequential, 4096, 2), 39.4);
         near(gb_s(Access::NonTemporal, Pattern::Sequential, 4096, 1), 13.9);
         near(gb_s(Access::NonTemporal, Pattern::Sequential, 64, 1), 13.9);
+        near(gb_s(Access::NonTemporal, Pattern::Sequential, 64, 8), 13.9);
+        near(gb_s(Access::Load, Pattern::Sequential, 64, 8), 39.4);
         near(gb_s(Access::NonTemporal, Pattern::Random, 64, 4), 13.9 / 4.0);
         // One load at a time waits for its latency.
         near(gb_s(Access::Load, Pattern::Random, 64, 1), 64.0 / 305.0);

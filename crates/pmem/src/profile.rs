@@ -96,12 +96,37 @@ pub struct DeviceClock {
     profile: &'static DeviceProfile,
     /// When everything so far will have been written.
     idle_at_ns: f64,
-    /// The granule that is open for combining.
-    open_granule: Option<u64>,
+    /// The granules that are open for combining, and those that have just been read.
+    open: Granules,
+    read: Granules,
     /// The earliest end of the next fence.
     persisted_at_ns: f64,
     /// When everything so far will have been read.
     read_at_ns: f64,
+}
+
+/// The granules in which streams have stopped, one for each: as many as threads come at a time.
+#[derive(Clone, Debug, Default)]
+struct Granules {
+    last: [Option<u64>; 16],
+    oldest: usize,
+}
+
+impl Granules {
+    /// A stream goes on from one granule to another; whether the first was there.
+    fn go_on(&mut self, first: u64, last: u64) -> bool {
+        match self.last.iter().position(|granule| *granule == Some(first)) {
+            Some(stream) => {
+                self.last[stream] = Some(last);
+                true
+            }
+            None => {
+                self.last[self.oldest] = Some(last);
+                self.oldest = (self.oldest + 1) % self.last.len();
+                false
+            }
+        }
+    }
 }
 
 /// What a write has to wait for.
@@ -116,19 +141,25 @@ pub struct ModelledWrite {
 impl DeviceClock {
     /// A device that has nothing to do.
     pub fn new(profile: &'static DeviceProfile) -> DeviceClock {
-        DeviceClock { profile, idle_at_ns: 0.0, open_granule: None, persisted_at_ns: 0.0, read_at_ns: 0.0 }
+        DeviceClock {
+            profile,
+            idle_at_ns: 0.0,
+            open: Granules::default(),
+            read: Granules::default(),
+            persisted_at_ns: 0.0,
+            read_at_ns: 0.0,
+        }
     }
 
-    /// Takes a write of these bytes of the device. Writes that go on in the open granule are combined with it. A device takes
-    /// no more than it writes, once its queue is full.
+    /// Takes a write of these bytes of the device. Writes that go on in an open granule are combined with it. A device takes no
+    /// more than it writes, once its queue is full.
     pub fn write(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64, past_the_cache: bool) -> ModelledWrite {
         if len_bytes == 0 {
             return ModelledWrite { stalled_ns: now_ns, persisted_ns: now_ns };
         }
         let granule = self.profile.granule_bytes;
         let (first, last) = (offset_bytes / granule, (offset_bytes + len_bytes - 1) / granule);
-        let combined = u64::from(self.open_granule == Some(first));
-        self.open_granule = Some(last);
+        let combined = u64::from(self.open.go_on(first, last));
         if let Some(gb_s) = self.profile.write_gb_s {
             let bytes = (last - first + 1 - combined) * granule;
             self.idle_at_ns = self.idle_at_ns.max(now_ns) + bytes as f64 / gb_s;
@@ -140,12 +171,13 @@ impl DeviceClock {
         ModelledWrite { stalled_ns, persisted_ns: persisted_ns.max(stalled_ns) }
     }
 
-    /// Reads these bytes of the device, as soon as it has read what was asked for before; when they are there, but for what a
+    /// Reads these bytes of the device, but for a granule that has just been read, as soon as it has read what was asked for before; when they are there, but for what a
     /// single load takes.
     pub fn read(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64) -> f64 {
         let granule = self.profile.granule_bytes;
         let (first, end) = (offset_bytes / granule, (offset_bytes + len_bytes).div_ceil(granule));
-        let read_ns = self.profile.read_gb_s.map_or(0.0, |gb_s| ((end - first) * granule) as f64 / gb_s);
+        let there = u64::from(self.read.go_on(first, end - 1));
+        let read_ns = self.profile.read_gb_s.map_or(0.0, |gb_s| ((end - first - there) * granule) as f64 / gb_s);
         self.read_at_ns = self.read_at_ns.max(now_ns) + read_ns;
         self.read_at_ns
     }
