@@ -13,6 +13,7 @@ pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // maps what it touches
 pub mod fault;
+pub mod findings;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
 pub mod loaded;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use report::{Axis, AxisScale, Chart, Point, Provenance, Series};
 
+use crate::findings::Finding;
 use crate::measure::{self, Form, Key};
 use crate::plan::{Figure, Scale};
 use crate::results::{CellResult, Found, Results, Status};
@@ -28,6 +29,7 @@ pub fn html(results: &Results) -> String {
     );
     badges(&mut page, results);
     machine(&mut page, results);
+    found(&mut page, results);
     for figure in &results.figures {
         draw(&mut page, figure, results);
     }
@@ -117,12 +119,25 @@ fn machine(page: &mut String, results: &Results) {
     page.push_str("</table>\n");
 }
 
+fn found(page: &mut String, results: &Results) {
+    if results.findings.is_empty() {
+        return;
+    }
+    page.push_str("<h2>What this says</h2>\n<table>\n");
+    for Finding { memory, what, found, because, .. } in &results.findings {
+        let [memory, what, found, because] = [memory, what, found, because].map(|text| escape(text));
+        let _ = writeln!(page, "<tr><td>{memory}</td><th>{what}</th><td>{found}</td><td>{because}</td></tr>");
+    }
+    page.push_str("</table>\n");
+}
+
 fn draw(page: &mut String, figure: &Figure, results: &Results) {
     let _ = writeln!(page, "<figure><h2>{}</h2>", escape(&figure.title));
-    match chart(figure, results).and_then(|chart| chart.svg()) {
-        Some(svg) => page.push_str(&svg),
-        None => page.push_str("<p>No cell of this run has a figure for it.</p>"),
+    let charts: Vec<String> = charts(figure, results).iter().filter_map(Chart::svg).collect();
+    if charts.is_empty() {
+        page.push_str("<p>No cell of this run has a figure for it.</p>");
     }
+    charts.iter().for_each(|svg| page.push_str(svg));
     if !figure.published.is_empty() {
         page.push_str("<table><tr><th>published, not measured here</th><th></th><th>source</th></tr>\n");
         for published in &figure.published {
@@ -138,17 +153,31 @@ fn draw(page: &mut String, figure: &Figure, results: &Results) {
     page.push_str("</figure>\n");
 }
 
-/// The chart of a figure, from the cells that it selects.
-pub fn chart(figure: &Figure, results: &Results) -> Option<Chart> {
+/// The charts of a figure, from the cells that it selects: what a model says never stands in one with what was measured.
+pub fn charts(figure: &Figure, results: &Results) -> Vec<Chart> {
+    let is_modelled = |cell: &CellResult| cell.provenance == Some(Provenance::Modelled);
+    [false, true]
+        .into_iter()
+        .filter_map(|modelled| chart(figure, results, |cell| is_modelled(cell) == modelled))
+        .collect()
+}
+
+fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> bool) -> Option<Chart> {
     let measure = measure::named(&figure.measure)?;
     let metric = measure.metrics().iter().find(|metric| metric.name == figure.y)?;
     let key = measure.keys().iter().find(|key| key.name == figure.x)?;
     let is_drawn = |cell: &&CellResult| {
         let fits =
             |(key, values): (&String, &Vec<Value>)| cell.cell.keys.get(key).is_some_and(|value| values.contains(value));
-        cell.cell.measure == figure.measure && figure.filter.iter().all(fits) && cell.found(&figure.y).is_some()
+        is_of_it(cell)
+            && cell.cell.measure == figure.measure
+            && figure.filter.iter().all(fits)
+            && cell.found(&figure.y).is_some()
     };
     let cells: Vec<&CellResult> = results.cells.iter().filter(is_drawn).collect();
+    if cells.is_empty() {
+        return None;
+    }
     let words = words_of(key, &cells);
     let mut series: Vec<(String, Vec<Point>)> = Vec::new();
     for cell in &cells {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use report::{Interval, Provenance, Samples};
 use serde::{Deserialize, Serialize};
 
+use crate::findings::Finding;
 use crate::machine::{Disturbance, Machine};
 use crate::measure::{self, Better, Cell, Metric};
 use crate::plan::{Enough, Figure};
@@ -39,6 +40,9 @@ pub struct Results {
     pub ceilings_gb_s: BTreeMap<usize, f64>,
     /// What was measured.
     pub cells: Vec<CellResult>,
+    /// What the cells say when they are held together.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// What is drawn of it.
     pub figures: Vec<Figure>,
 }
@@ -151,6 +155,28 @@ impl Results {
 }
 
 impl CellResult {
+    /// A cell with these medians, for tests of what is made of them.
+    #[cfg(test)]
+    pub(crate) fn for_test(medians: &[(&str, f64)], cell: Cell) -> CellResult {
+        let metrics = cell.measure().metrics().iter();
+        let found = |metric: &Metric| {
+            let median = medians.iter().find(|(name, _)| *name == metric.name)?.1;
+            Found::of(metric, &[median; 5])
+        };
+        CellResult {
+            metrics: metrics.filter_map(found).collect(),
+            status: Status::Precise,
+            reason: None,
+            provenance: Some(Provenance::Measured),
+            memory: None,
+            page_bytes: None,
+            percentiles_ns: BTreeMap::new(),
+            overhead: 0.0,
+            disturbed: 0,
+            cell,
+        }
+    }
+
     /// What was found of a metric.
     pub fn found(&self, metric: &str) -> Option<&Found> {
         self.metrics.iter().find(|found| found.metric == metric)

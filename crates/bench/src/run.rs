@@ -16,6 +16,7 @@ use report::Provenance;
 
 use crate::clock::{Clock, monotonic_ns};
 use crate::error::{Error, Result};
+use crate::findings::findings;
 use crate::machine::{Disturbance, Machine};
 use crate::measure::{Cell, Sample};
 use crate::plan::Plan;
@@ -107,7 +108,7 @@ pub fn run(
         .zip(courses)
         .map(|(cell, course)| course.result(cell, plan, keeps_samples, &mut site))
         .collect();
-    Ok(Results {
+    let mut results = Results {
         schema: SCHEMA.into(),
         plan: plan.name.clone(),
         about: plan.about.clone(),
@@ -124,8 +125,11 @@ pub fn run(
         disturbance,
         ceilings_gb_s: ceilings.gb_s().clone(),
         cells: found,
+        findings: Vec::new(),
         figures: plan.figures.clone(),
-    })
+    };
+    results.findings = findings(&results);
+    Ok(results)
 }
 
 fn course(cell: &Cell) -> Course {

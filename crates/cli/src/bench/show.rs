@@ -49,6 +49,9 @@ pub(super) fn measured(results: &Results, folder: &Path) -> Report {
         text += &table(name, &cells);
         text.push('\n');
     }
+    for finding in &results.findings {
+        let _ = writeln!(text, "{}: {}: {} ({})", finding.memory, finding.what, finding.found, finding.because);
+    }
     let machine = &results.machine;
     let virtual_ = if machine.is_virtual { ", a virtual machine" } else { "" };
     let _ = writeln!(
