@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::{CellResult, Results};
+use crate::results::{CellResult, Results, Status};
 use crate::value::{Value, short_bytes};
 
 /// Something that was found out.
@@ -47,14 +47,15 @@ pub fn findings(results: &Results) -> Vec<Finding> {
     memories.iter().flat_map(of).collect()
 }
 
-/// A metric's median over a key, of the cells with these words.
+/// A metric's median over a key, of the precise cells with these words.
 fn curve(cells: &[&CellResult], measure: &str, words: &[(&str, &str)], over: &str, metric: &str) -> BTreeMap<u64, f64> {
     let is_one = |cell: &&&CellResult| {
         let has = |(key, word): &(&str, &str)| cell.cell.keys.get(*key).is_some_and(|value| value.to_string() == *word);
         cell.cell.measure == measure && words.iter().all(has)
     };
+    // Of what is not precise nothing is concluded.
     let point = |cell: &&CellResult| match cell.cell.keys.get(over) {
-        Some(Value::Number(number)) => Some((*number, cell.found(metric)?.median)),
+        Some(Value::Number(number)) if cell.status == Status::Precise => Some((*number, cell.found(metric)?.median)),
         _ => None,
     };
     cells.iter().filter(is_one).filter_map(point).collect()

@@ -3,6 +3,7 @@
 pub mod bandwidth;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod burst;
+pub mod calibrate;
 #[allow(unsafe_code)] // follows addresses
 pub mod chain;
 pub mod clock;

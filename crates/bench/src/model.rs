@@ -5,10 +5,12 @@
 //! of writes. The CPU itself takes no time. The same seed gives the same figures on every machine, and every one is
 //! [`report::Provenance::Modelled`].
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 
 use pmem::{DeviceClock, DeviceProfile};
+use report::Interval;
 use serde::{Deserialize, Serialize};
 
 use crate::code::{Access, Fence};
@@ -43,6 +45,9 @@ pub struct ProfileFile {
     pub write_queue_bytes: u64,
     /// Who measured it, and how.
     pub source: String,
+    /// The 95 % interval of a figure, where it is known.
+    #[serde(default)]
+    pub intervals: BTreeMap<String, Interval>,
 }
 
 /// The form of a profile's file.

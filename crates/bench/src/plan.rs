@@ -135,8 +135,11 @@ pub struct Published {
 pub const MAX_CELLS: usize = 20_000;
 
 /// The plans that come with the program.
-pub const BUILT_IN: [(&str, &str); 2] =
-    [("quick", include_str!("../plans/quick.yaml")), ("probe", include_str!("../plans/probe.yaml"))];
+pub const BUILT_IN: [(&str, &str); 3] = [
+    ("quick", include_str!("../plans/quick.yaml")),
+    ("probe", include_str!("../plans/probe.yaml")),
+    ("calibrate", include_str!("../plans/calibrate.yaml")),
+];
 
 impl Enough {
     /// Sets what has this name in a plan.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use bench::measure::{self, Form, Key};
+use bench::model::ProfileFile;
 use bench::plan::{self, Plan};
 use bench::results::{self, Results};
 use bench::run::{self, Beginning};
@@ -63,6 +65,15 @@ Examples:
   remanent bench report remanent-bench-quick
   remanent bench report remanent-bench-quick --out /tmp/quick.html";
 
+const CALIBRATE_HELP: &str = "\
+The profile is JSON: latencies in nanoseconds, bandwidths in 10^9 bytes a second, each with its 95 % interval, the granule of \
+writes and what buffers take, and where it comes from.
+
+Examples:
+  remanent bench calibrate dram --out dram.json
+  remanent bench calibrate /mnt/pmem0 --out pmem0.json --budget 10m
+  remanent bench run iops --memory model:./pmem0.json";
+
 const DOCTOR_HELP: &str = "\
 Examples:
   remanent bench doctor
@@ -84,6 +95,9 @@ pub(crate) enum Group {
     /// Says what this machine can measure, and what makes its figures doubtful
     #[command(after_long_help = DOCTOR_HELP)]
     Doctor,
+    /// Measures a memory and writes a device's profile, which `model:` takes
+    #[command(after_long_help = CALIBRATE_HELP)]
+    Calibrate(CalibrateArguments),
     /// Holds two runs against one another
     #[command(after_long_help = COMPARE_HELP)]
     Compare(CompareArguments),
@@ -152,6 +166,22 @@ pub(crate) struct ExplainArguments {
     what: PlanArguments,
 }
 
+/// A memory, and where its profile goes.
+#[derive(Args)]
+pub(crate) struct CalibrateArguments {
+    /// dram, a folder, or a device
+    memory: String,
+    /// The file to write; it must not exist
+    #[arg(long, value_name = "FILE", default_value = "profile.json")]
+    out: PathBuf,
+    /// The measurements end when this time is over
+    #[arg(long, value_name = "TIME")]
+    budget: Option<String>,
+    /// A device whose content may be lost
+    #[arg(long, value_name = "DEVICE")]
+    overwrite: Vec<String>,
+}
+
 /// Two runs.
 #[derive(Args)]
 pub(crate) struct CompareArguments {
@@ -185,6 +215,7 @@ impl Group {
             Group::List(_) => "remanent.bench.list/1",
             Group::Explain(_) => "remanent.bench.explain/1",
             Group::Doctor => "remanent.bench.doctor/1",
+            Group::Calibrate(_) => "remanent.bench.calibrate/1",
             Group::Compare(_) => "remanent.bench.compare/1",
             Group::Report(_) => "remanent.bench.report/1",
         }
@@ -198,6 +229,7 @@ pub(crate) fn run(group: Group, progress: Progress) -> Result<Report, Failure> {
         Group::List(arguments) => list(&arguments),
         Group::Explain(arguments) => Ok(show::explained(&arguments.what.plan()?)?),
         Group::Doctor => Ok(show::doctor()),
+        Group::Calibrate(arguments) => calibrate(&arguments, progress),
         Group::Compare(arguments) => compare(&arguments),
         Group::Report(arguments) => report(&arguments),
     }
@@ -307,8 +339,26 @@ fn measure(arguments: &RunArguments, progress: Progress) -> Result<Report, Failu
         Some(folder) => (folder.clone(), Beginning::Resumed),
         None => (new_folder(arguments.out.as_deref(), &plan.name)?, Beginning::New),
     };
+    let results = run_plan(&plan, &folder, beginning, arguments.seed, arguments.raw, progress)?;
+    write(
+        &folder.join("results.json"),
+        &(serde_json::to_string_pretty(&results).expect("finite numbers and strings") + "\n"),
+    )?;
+    write(&folder.join("results.csv"), &results::csv(&results))?;
+    write(&folder.join("report.html"), &bench::page::html(&results))?;
+    Ok(show::measured(&results, &folder))
+}
+
+fn run_plan(
+    plan: &Plan,
+    folder: &Path,
+    beginning: Beginning,
+    seed: u64,
+    raw: bool,
+    progress: Progress,
+) -> Result<Results, Failure> {
     let bar = progress.share(format!("{}: preparing", plan.name));
-    let results = run::run(&plan, &folder, beginning, arguments.seed, arguments.raw, |now| {
+    let results = run::run(plan, folder, beginning, seed, raw, |now| {
         let whole = now.elapsed.as_secs_f64() + now.left.as_secs_f64();
         bar.set_position((1000.0 * now.elapsed.as_secs_f64() / whole.max(1e-9)) as u64);
         bar.set_message(format!(
@@ -320,14 +370,35 @@ fn measure(arguments: &RunArguments, progress: Progress) -> Result<Report, Failu
         ));
     });
     bar.finish_and_clear();
-    let results = results?;
-    write(
-        &folder.join("results.json"),
-        &(serde_json::to_string_pretty(&results).expect("finite numbers and strings") + "\n"),
-    )?;
-    write(&folder.join("results.csv"), &results::csv(&results))?;
-    write(&folder.join("report.html"), &bench::page::html(&results))?;
-    Ok(show::measured(&results, &folder))
+    Ok(results?)
+}
+
+fn calibrate(arguments: &CalibrateArguments, progress: Progress) -> Result<Report, Failure> {
+    let mut plan = Plan::built_in("calibrate").expect("it comes with the program");
+    plan.set("memory", &arguments.memory)?;
+    if let Some(budget) = &arguments.budget {
+        plan.enough.set("budget", budget)?;
+    }
+    show::confirm_devices(&plan, &arguments.overwrite)?;
+    // Before anything is measured: a run of minutes must not end because the file is there.
+    let made = fs::OpenOptions::new().write(true).create_new(true).open(&arguments.out);
+    let mut file = made.map_err(|error| Failure::io("create", &arguments.out, error))?;
+    let profile = calibrated(&plan, arguments, progress).inspect_err(|_| _ = fs::remove_file(&arguments.out));
+    let (profile, results) = profile?;
+    let text = serde_json::to_string_pretty(&profile).expect("finite numbers and strings") + "\n";
+    file.write_all(text.as_bytes()).map_err(|error| Failure::io("write", &arguments.out, error))?;
+    Ok(show::calibrated(&profile, &results, &arguments.out))
+}
+
+fn calibrated(
+    plan: &Plan,
+    arguments: &CalibrateArguments,
+    progress: Progress,
+) -> Result<(ProfileFile, Results), Failure> {
+    let folder = tempfile::tempdir().map_err(|error| Failure::io("create", &std::env::temp_dir(), error))?;
+    let results = run_plan(plan, folder.path(), Beginning::New, 1, false, progress)?;
+    let name = arguments.out.file_stem().map_or("profile".into(), |stem| stem.to_string_lossy().into_owned());
+    Ok((bench::calibrate::profile(&results, &name)?, results))
 }
 
 /// A folder that is made; a given one must not exist, and the default one gets a number.

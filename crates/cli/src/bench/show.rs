@@ -7,9 +7,10 @@ use bench::compare::{Comparison, Verdict};
 use bench::machine::Machine;
 use bench::measure::{self, Cell, Measure};
 use bench::memory::Place;
+use bench::model::ProfileFile;
 use bench::page::short;
 use bench::plan::{self, Plan};
-use bench::results::{CellResult, Results};
+use bench::results::{CellResult, Results, Status};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -91,6 +92,34 @@ fn table(name: &str, cells: &[&CellResult]) -> String {
         rows.push(row);
     }
     format!("{name} {}\n{}", said.join(" "), aligned(&rows))
+}
+
+/// A profile, and what it was made of.
+pub(super) fn calibrated(profile: &ProfileFile, results: &Results, path: &Path) -> Report {
+    let mut fields = Fields::default();
+    for (name, value, unit) in [
+        ("load from random places", profile.random_read_ns, "ns"),
+        ("store, write-back and fence", profile.flush_persist_ns, "ns"),
+        ("store past the cache and fence", profile.nt_persist_ns, "ns"),
+        ("loads of all CPUs", profile.read_gb_s, "GB/s"),
+        ("stores of all CPUs", profile.write_gb_s, "GB/s"),
+    ] {
+        fields.add(name, value.map_or("unknown".into(), |value| format!("{} {unit}", short(value))));
+    }
+    fields
+        .add("granule", format!("{} bytes", profile.granule_bytes))
+        .add("buffers", units::size(profile.write_queue_bytes));
+    let mut text = fields.to_text();
+    let noisy = results.cells.iter().filter(|cell| matches!(cell.status, Status::Noisy | Status::Few)).count();
+    if noisy > 0 {
+        let _ = writeln!(
+            text,
+            "{noisy} of {} cells were noisy: more time, or a quieter machine, gives better figures",
+            results.cells.len()
+        );
+    }
+    let _ = writeln!(text, "{}", path.display());
+    Report::answer(json!({ "profile": profile, "file": path, "noisy_cells": noisy }), text)
 }
 
 /// All names.
