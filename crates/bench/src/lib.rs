@@ -11,6 +11,7 @@ pub mod crew;
 pub mod error;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
+pub mod locks;
 #[allow(unsafe_code)] // maps it
 pub mod memory;
 pub mod pattern;
