@@ -13,6 +13,8 @@ mod bucket;
 #[allow(unsafe_code)] // makes arrays of bytes
 mod carve;
 mod chained;
+mod durable;
+mod in_pool;
 mod linear;
 #[allow(unsafe_code)] // asks for lines, and writes past the cache
 mod lines;
@@ -27,6 +29,8 @@ mod row;
 mod table;
 
 pub use chained::Insert;
+pub use durable::{Durable, DurableTable, Inserter};
+pub use in_pool::DurableJoin;
 pub use prefetch::Prefetch;
 pub use radix::{MOST_BITS, Passes};
 pub use relations::{Ids, Input, Relations, Shape};
@@ -139,6 +143,14 @@ impl Times {
     }
 }
 
+/// The times, if the join has found what it must.
+fn checked(times: Times, relations: &Relations) -> Result<Times> {
+    if times.matched != relations.expected() {
+        return Err(Error::Wrong { what: "what the join has found" });
+    }
+    Ok(times)
+}
+
 impl Join {
     /// Bytes of memory that the table, or the partitions, of a join of this input need.
     pub fn len_bytes(&self, input: &Input) -> usize {
@@ -165,10 +177,7 @@ impl Join {
             return Err(Error::unavailable(what));
         }
         let times = with_shape!(input.shape, R, S => self.run_as::<R, S>(relations, memory))?;
-        if times.matched != relations.expected() {
-            return Err(Error::Wrong { what: "what the join has found" });
-        }
-        Ok(times)
+        checked(times, relations)
     }
 
     fn run_as<const R: usize, const S: usize>(&self, relations: &Relations, memory: &mut Memory) -> Result<Times> {

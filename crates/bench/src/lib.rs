@@ -9,6 +9,7 @@ pub mod clock;
 pub mod code;
 pub mod crew;
 pub mod error;
+mod format;
 pub mod join;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;

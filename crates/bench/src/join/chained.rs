@@ -249,7 +249,7 @@ impl<const R: usize, const S: usize, const TAGS: bool> Visit<Row<S>> for Lookup<
         }
     }
 
-    /// Goes to the end of the chain: that keys are unique is R's business, and not known here.
+    /// Ends at the partner: R's keys are unique.
     #[inline(always)]
     fn visit(&mut self, row: &Row<S>) {
         let mut number = self.first(row.key);
@@ -257,6 +257,7 @@ impl<const R: usize, const S: usize, const TAGS: bool> Visit<Row<S>> for Lookup<
             let entry = &self.entries[number as usize - 1];
             if entry.row.key == row.key {
                 self.matched.add(entry.row.sum(), row.value[0]);
+                break;
             }
             number = entry.next;
         }

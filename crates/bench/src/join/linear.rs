@@ -136,7 +136,7 @@ impl<const R: usize, const S: usize> Visit<Row<S>> for Lookup<'_, R> {
         prefetch(&slot::<R>(self.words, home(row.key, self.slots))[0]);
     }
 
-    /// Goes on to a free slot: that keys are unique is R's business, and not known here.
+    /// Ends at the partner: R's keys are unique.
     #[inline(always)]
     fn visit(&mut self, row: &Row<S>) {
         let mut at = home(row.key, self.slots);
@@ -149,6 +149,7 @@ impl<const R: usize, const S: usize> Visit<Row<S>> for Lookup<'_, R> {
             if key == row.key {
                 let sum = slot[1..].iter().fold(0u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
                 self.matched.add(sum, row.value[0]);
+                break;
             }
             at = if at + 1 == self.slots { 0 } else { at + 1 };
         }

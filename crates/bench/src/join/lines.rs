@@ -5,14 +5,32 @@ use super::row::Row;
 /// Asks for the line of a value that is soon needed.
 #[inline(always)]
 pub(super) fn prefetch<T>(value: &T) {
+    ask(std::ptr::from_ref(value).cast());
+}
+
+#[inline(always)]
+fn ask(address: *const i8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which reads and writes nothing.
+    // SAFETY: a hint, which reads and writes nothing, whatever the address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
+        _mm_prefetch::<_MM_HINT_T0>(address);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = address;
+}
+
+/// How far ahead of rows that are read in order the next ones are asked for: hardware that does so by itself stops at the end
+/// of each page, and is late on some machines.
+const AHEAD_BYTES: usize = 2048;
+
+/// Asks for what comes some lines after a row that is read in order, once in each line.
+#[inline(always)]
+pub(super) fn read_on<T>(row: &T) {
+    let address = std::ptr::from_ref(row);
+    if address.addr() % 64 < size_of::<T>() {
+        ask(address.wrapping_byte_add(AHEAD_BYTES).cast());
+    }
 }
 
 /// Copies rows past the cache. They are others' to see after [`wait`].

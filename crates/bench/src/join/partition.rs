@@ -35,7 +35,10 @@ impl Radix {
     #[inline(never)]
     pub(super) fn count<const W: usize>(self, rows: &[Row<W>]) -> Vec<usize> {
         let mut counts = vec![0; self.partitions()];
-        rows.iter().for_each(|row| counts[self.of(row.key)] += 1);
+        for row in rows {
+            lines::read_on(row);
+            counts[self.of(row.key)] += 1;
+        }
         counts
     }
 }
@@ -94,12 +97,17 @@ impl<'m, const W: usize> Target<'m, W> {
 
 const LINE_BYTES: usize = 64;
 
-/// Rows that make up whole lines.
+/// Bytes of a unit, at least: whether a row fills its unit is a branch that no CPU foresees, so that it should seldom.
+const UNIT_BYTES: usize = 256;
+
+/// Rows that make up whole lines, and at least a unit.
 pub(super) const fn unit_rows(words: usize) -> usize {
     let row_bytes = 8 * (1 + words);
     // A row is a multiple of 8 bytes, so the greatest common divisor with a line is its lowest bit, or a line.
     let common = 1 << row_bytes.trailing_zeros();
-    LINE_BYTES / if common < LINE_BYTES { common } else { LINE_BYTES }
+    let fewest = LINE_BYTES / if common < LINE_BYTES { common } else { LINE_BYTES };
+    let some = (UNIT_BYTES / row_bytes).next_multiple_of(fewest);
+    if some > fewest { some } else { fewest }
 }
 
 /// A thread's buffers: for each partition a unit of rows.
@@ -127,6 +135,7 @@ impl<'m, const W: usize> Buffers<'m, W> {
         assert!(self.0.len() >= radix.partitions() * unit && places.len() == radix.partitions());
         let mut next = places.to_vec();
         for row in rows {
+            lines::read_on(row);
             let partition = radix.of(row.key);
             let place = next[partition];
             let buffer = &mut self.0[partition * unit..][..unit];
@@ -208,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_unit_is_the_fewest_rows_that_fill_lines() {
-        for (words, rows) in [(1, 4), (2, 8), (4, 8), (7, 1), (8, 8), (9, 4), (15, 1), (16, 8)] {
+        for (words, rows) in [(1, 16), (2, 16), (4, 8), (7, 4), (8, 8), (9, 4), (15, 2), (16, 8)] {
             assert_eq!(unit_rows(words), rows);
             assert!((rows * 8 * (1 + words)).is_multiple_of(64));
         }

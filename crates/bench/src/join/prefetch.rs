@@ -3,6 +3,8 @@
 //! Chen, Ailamaki, Gibbons and Mowry, *Improving hash join performance through prefetching*, 2004, section 4 (group
 //! prefetching) and section 5 (software-pipelined prefetching).
 
+use super::lines::read_on;
+
 /// How lines are asked for ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Prefetch {
@@ -62,6 +64,7 @@ fn pipelined<T, V: Visit<T>>(rows: &[T], distance: usize, visit: &mut V) {
     }
     let (full, rest) = rows.split_at(rows.len().saturating_sub(before(0)));
     for (at, row) in full.iter().enumerate() {
+        read_on(&rows[at + before(0)]);
         for step in 0..V::STEPS {
             visit.ahead(step, &rows[at + before(step)]);
         }

@@ -248,6 +248,7 @@ impl Chains {
                 let candidate = &r[number as usize - 1];
                 if candidate.key == row.key {
                     matched.add(candidate.sum(), row.value[0]);
+                    break;
                 }
                 number = self.next[number as usize - 1];
             }
