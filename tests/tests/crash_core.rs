@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use bench::join::Durable;
 use crash::{Campaign, Mutation, Policy, Protocol, Report};
 use pmem::Granularity;
 use remanent_tests::coverage;
+use remanent_tests::join::TableSteps;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::register::Register;
 use remanent_tests::removal::MakeAndRemove;
@@ -190,6 +192,10 @@ fn the_campaigns_reach_every_seam_call() {
     for life in [StoreSteps::everything(), StoreSteps::direct()] {
         let policy = policy.clone();
         reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy).run()));
+    }
+    for durable in [Durable::EachRow, Durable::Blocks] {
+        let life = TableSteps { durable, insertions: 2 };
+        reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy.clone()).run()));
     }
     let missed: Vec<String> = coverage::seam_calls()
         .into_iter()

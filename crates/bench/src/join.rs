@@ -6,6 +6,8 @@
 //! what scales instead, are [`Method`]s here. All of them run on any memory, join the same [`Relations`], and must find what
 //! these were made to give: a join with another count or sum is an error and has no times.
 //!
+//! [`DurableJoin`] builds a table that survives, in a pool.
+//!
 //! Throughputs are rows a second: of the build |R| / t, of the probe |S| / t, of the whole (|R| + |S|) / t, where t has
 //! partitioning, build and probe. Emptying the table is told apart and is in none of them.
 

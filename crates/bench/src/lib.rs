@@ -13,6 +13,7 @@ mod format;
 pub mod join;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
+#[allow(unsafe_code)] // promises that one thread at a time works, and relies on it
 pub mod locks;
 #[allow(unsafe_code)] // maps it
 pub mod memory;

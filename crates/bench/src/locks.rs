@@ -11,11 +11,8 @@
 //! each hand-over may wait for the end of a time slice. Nothing here gives way, because a lock that does is another lock.
 
 mod bit;
-#[allow(unsafe_code)] // reads what a lock protects
 mod contention;
-#[allow(unsafe_code)] // calls POSIX threads
 mod posix;
-#[allow(unsafe_code)] // follows the addresses of those who wait
 mod queue;
 mod spin;
 
@@ -30,7 +27,6 @@ pub use spin::{AddAndFetch, TestAndSet, TestTestAndSet, Ticket};
 /// # Safety
 /// An implementation never lets the work of two [`Lock::hold`] of the same lock overlap, and what one work has written is
 /// visible to the next.
-#[allow(unsafe_code)] // others rely on what it promises
 pub unsafe trait Lock: Send + Sync {
     /// What a thread brings to wait with; nothing for most.
     type Waiter: Default + Send;
@@ -147,7 +143,6 @@ fn between<R>(acquire: impl FnOnce(), release: impl FnMut(), work: impl FnOnce()
 }
 
 #[cfg(test)]
-#[allow(unsafe_code)] // counts without atomics, so that an overlap loses counts
 mod tests {
     use std::cell::UnsafeCell;
     use std::collections::BTreeSet;
@@ -157,7 +152,8 @@ mod tests {
 
     struct Counted<L> {
         lock: L,
-        /// Protected by the lock. Two words that must agree whenever the lock is held.
+        /// Protected by the lock, and no atomics, so that an overlap loses counts: two words that agree whenever the lock is
+        /// taken.
         words: UnsafeCell<[u64; 2]>,
     }
 

@@ -17,7 +17,9 @@ use crate::locks::{self, Lock, hold_bit, with_lock};
 /// How rows are inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Insert {
-    /// Under one lock for the whole table, as in Yoshioka et al., section 3.2.2.
+    /// Under one lock for the whole table, as in Yoshioka et al., section 3.2.2. With [`locks::Kind::Ticket`] or
+    /// [`locks::Kind::Mcs`] and fewer free CPUs than threads, each row may wait for the end of a time slice: a million rows
+    /// then take an hour.
     Giant(locks::Kind),
     /// Under a bit of the chain's head.
     BitLock,
@@ -102,8 +104,8 @@ impl<'m, const R: usize, const TAGS: bool> Table<'m, R> for Chained<'m, R, TAGS>
             Insert::Giant(kind) => {
                 assert!(!TAGS, "tags are for chains without locks");
                 with_lock!(kind, L => {
-                    let lock = L::new();
-                    insert_all(heads, self.entries, rows, work, || under(&lock))
+                    let giant = Giant(L::new());
+                    insert_all(heads, self.entries, rows, work, || under(&giant.0))
                 })
             }
         }
@@ -208,6 +210,10 @@ fn link_under_bit<const R: usize>(head: &AtomicU64, number: u64, entry: &mut Ent
         number
     });
 }
+
+/// A lock with lines of its own.
+#[repr(align(128))]
+struct Giant<L>(L);
 
 /// Links with all of the table to itself, by nothing but loads and stores.
 fn under<const R: usize, L: Lock>(lock: &L) -> impl FnMut(&AtomicU64, u64, &mut Entry<R>, Row<R>) + Send {

@@ -1,5 +1,4 @@
 //! A lock of one bit in a word that has something else to say, so that a table has one in each bucket's head.
-#![allow(unsafe_code)] // implements the promise of the trait
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};

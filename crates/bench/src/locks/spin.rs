@@ -1,5 +1,4 @@
 //! Locks of a word or two, on which all who wait spin.
-#![allow(unsafe_code)] // implements the promise of the trait
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
