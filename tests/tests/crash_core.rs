@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use bench::join::Durable;
 use crash::{Campaign, Mutation, Policy, Protocol, Report};
 use pmem::Granularity;
 use remanent_tests::coverage;
+use remanent_tests::join::TableSteps;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::register::Register;
 use remanent_tests::removal::MakeAndRemove;
@@ -189,6 +191,11 @@ fn the_campaigns_reach_every_seam_call() {
     let policy = Policy { limit: 2000, random: 0, pairs: 0, ..policy() };
     for life in [StoreSteps::everything(), StoreSteps::direct()] {
         let policy = policy.clone();
+        reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy).run()));
+    }
+    for durable in [Durable::EachRow, Durable::Blocks] {
+        let life = TableSteps { durable, insertions: 2 };
+        let policy = Policy { limit: u64::MAX, nested_every: 4096, ..policy.clone() };
         reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy).run()));
     }
     let missed: Vec<String> = coverage::seam_calls()

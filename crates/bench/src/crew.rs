@@ -111,6 +111,50 @@ impl Window {
     }
 }
 
+/// What workers did that each worked once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Once<T> {
+    /// What each returned.
+    pub results: Vec<T>,
+    /// From when the first began to when the last was done, in nanoseconds.
+    pub ns: u64,
+}
+
+/// Has each worker work once: all start together. Worker k runs on the k-th CPU, as in [`work_together`].
+///
+/// # Errors
+/// `Unavailable` when a thread cannot be had.
+pub fn once_together<T, W>(workers: Vec<W>) -> Result<Once<T>>
+where
+    T: Send,
+    W: FnOnce() -> T + Send,
+{
+    let cpus = cpus();
+    let start = Barrier::new(workers.len());
+    let times = std::thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .enumerate()
+            .map(|(number, work)| {
+                let (start, cpu) = (&start, cpus[number % cpus.len()]);
+                scope.spawn(move || {
+                    let pinned = pin(cpu);
+                    start.wait();
+                    let began = monotonic_ns();
+                    let result = work();
+                    let ended = monotonic_ns();
+                    pinned.map(|()| (result, began, ended))
+                })
+            })
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join().expect("a worker does not panic"));
+        joined.collect::<Result<Vec<_>>>()
+    })?;
+    let began = times.iter().map(|(_, began, _)| *began).min().unwrap_or(0);
+    let ended = times.iter().map(|(_, _, ended)| *ended).max().unwrap_or(0);
+    Ok(Once { results: times.into_iter().map(|(result, ..)| result).collect(), ns: ended - began })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +171,13 @@ mod tests {
         }
         assert!(work_together(Vec::<fn() -> u64>::new(), Duration::ZERO).unwrap().is_empty());
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());
+    }
+
+    #[test]
+    fn work_that_is_done_once_is_returned_in_order() {
+        let once = once_together((0..5).map(|number| move || number * 10).collect()).unwrap();
+        assert_eq!(once.results, [0, 10, 20, 30, 40]);
+        let none = once_together(Vec::<fn() -> u64>::new()).unwrap();
+        assert_eq!((none.results.len(), none.ns), (0, 0));
     }
 }

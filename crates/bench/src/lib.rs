@@ -15,9 +15,13 @@ pub mod error;
 #[allow(unsafe_code)] // maps what it touches
 pub mod fault;
 pub mod findings;
+mod format;
+pub mod join;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod latency;
 pub mod loaded;
+#[allow(unsafe_code)] // promises that one thread at a time works, and relies on it
+pub mod locks;
 #[allow(unsafe_code)] // asks for the process's usage
 pub mod machine;
 pub mod measure;

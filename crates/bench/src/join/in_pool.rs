@@ -1,0 +1,102 @@
+//! The join with a table that survives.
+
+use std::path::{Path, PathBuf};
+
+use pmem::{Layout, Mapped, PartOptions, Pool, remove_pool};
+
+use super::durable::{Durable, DurableTable};
+use super::relations::{Relations, Shape, with_shape};
+use super::row::Matched;
+use super::table::part_rows;
+use super::{Times, checked};
+use crate::clock::monotonic_ns;
+use crate::crew;
+use crate::error::{Error, Result};
+
+/// A join whose table is built in a pool, and durable row by row or block by block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DurableJoin {
+    /// When rows are made durable.
+    pub durable: Durable,
+    /// Threads that build.
+    pub build_threads: usize,
+    /// Threads that probe.
+    pub probe_threads: usize,
+}
+
+const LAYOUT: Layout = Layout { name: "join", version: 1 };
+/// What a pool needs beside the table: its head, its log and its catalogue.
+const POOL_BYTES: u64 = 16 << 20;
+
+impl DurableJoin {
+    /// Joins with a table in a new pool in this folder, which is removed afterwards. Making the pool and the empty table is
+    /// told as `clear_ns`.
+    ///
+    /// # Errors
+    /// `Unavailable` when there is no thread, or one cannot be had; `Pool` when the pool cannot be made or written; `Wrong`
+    /// when the join has not found what it must.
+    pub fn run(&self, relations: &Relations, folder: &Path) -> Result<Times> {
+        if self.build_threads == 0 || self.probe_threads == 0 {
+            return Err(Error::unavailable(format!("a join by no thread: {self:?}")));
+        }
+        let times = with_shape!(relations.input().shape, R, S => self.run_as::<R, S>(relations, folder))?;
+        checked(times, relations)
+    }
+
+    fn run_as<const R: usize, const S: usize>(&self, relations: &Relations, folder: &Path) -> Result<Times> {
+        let (r, s) = (relations.r::<R>(), relations.s::<S>());
+        let started = monotonic_ns();
+        let table_bytes = DurableTable::<Mapped, R>::len_bytes(r.len(), self.build_threads);
+        let options = PartOptions::single((POOL_BYTES + table_bytes).next_multiple_of(4096));
+        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        // It is removed after it was dropped, and also when it could not be made.
+        let removed = RemovedPool(path);
+        let pool = Pool::create(Mapped::new(), &removed.0, LAYOUT, &options)?;
+        let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
+        table.populate()?;
+        let clear_ns = monotonic_ns() - started;
+        let parts = r.chunks(part_rows(r.len(), self.build_threads));
+        let built =
+            crew::once_together(parts.map(|rows| || table.inserter(self.durable).insert(rows, |_| ())).collect())?;
+        built.results.into_iter().collect::<Result<()>>()?;
+        let parts = s.chunks(part_rows(s.len(), self.probe_threads));
+        let probed = crew::once_together(parts.map(|rows| || table.probe(rows)).collect())?;
+        let matched = probed.results.into_iter().fold(Matched::default(), Matched::and);
+        let (r_rows, s_rows) = (r.len() as u64, s.len() as u64);
+        Ok(Times { r_rows, s_rows, matched, clear_ns, partition_ns: 0, build_ns: built.ns, probe_ns: probed.ns })
+    }
+}
+
+/// A pool that is removed when it goes.
+struct RemovedPool(PathBuf);
+
+impl Drop for RemovedPool {
+    fn drop(&mut self) {
+        let _ = remove_pool(Mapped::new(), &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::{Ids, Input};
+
+    #[test]
+    fn a_durable_join_finds_what_it_must_and_leaves_nothing_behind() {
+        let folder = std::env::temp_dir().join(format!("remanent-bench-join-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        for durable in [Durable::EachRow, Durable::Blocks] {
+            // Few rows: where pages are synced, each takes milliseconds.
+            for (r_rows, s_rows, threads, shape) in
+                [(0, 3, 1, Shape::Narrow), (1, 4, 2, Shape::Yoshioka), (40, 90, 3, Shape::Payload128)]
+            {
+                let input = Input { r_rows, s_rows, shape, ids: Ids::Uniform, matching: 0.8, seed: 2 };
+                let relations = input.make().unwrap();
+                let join = DurableJoin { durable, build_threads: threads, probe_threads: threads };
+                let times = join.run(&relations, &folder).unwrap();
+                assert_eq!(times.matched, relations.expected(), "{input:?}");
+            }
+        }
+        std::fs::remove_dir(&folder).expect("nothing is left in it");
+    }
+}
