@@ -20,6 +20,7 @@ mod in_pool;
 mod linear;
 #[allow(unsafe_code)] // asks for lines, and writes past the cache
 mod lines;
+mod measured;
 #[allow(unsafe_code)] // several threads write one array
 mod partition;
 mod prefetch;
@@ -33,6 +34,7 @@ mod table;
 pub use chained::Insert;
 pub use durable::{Durable, DurableTable, Inserter};
 pub use in_pool::DurableJoin;
+pub use measured::Joins;
 pub use prefetch::Prefetch;
 pub use radix::{MOST_BITS, Passes};
 pub use relations::{Ids, Input, Relations, Shape};

@@ -12,15 +12,19 @@
 
 mod bit;
 mod contention;
+mod measured;
 mod posix;
 mod queue;
 mod spin;
 
 pub use bit::{Bit, hold_bit};
 pub use contention::{Contention, HandOffs, Shares};
+pub use measured::Locks;
 pub use posix::{PthreadMutex, PthreadSpin};
 pub use queue::{Mcs, Waiter};
 pub use spin::{AddAndFetch, TestAndSet, TestTestAndSet, Ticket};
+
+use crate::names::names;
 
 /// Lets one thread at a time do something.
 ///
@@ -60,30 +64,17 @@ pub enum Kind {
     Bit,
 }
 
-impl Kind {
-    /// All of them; the first four are the paper's.
-    pub const ALL: [Kind; 8] =
-        [Kind::PthreadSpin, Kind::PthreadMutex, Kind::Tas, Kind::Aaf, Kind::Ttas, Kind::Ticket, Kind::Mcs, Kind::Bit];
-
-    /// Its name in plans and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::PthreadSpin => "pthread-spin",
-            Kind::PthreadMutex => "pthread-mutex",
-            Kind::Tas => "tas",
-            Kind::Aaf => "aaf",
-            Kind::Ttas => "ttas",
-            Kind::Ticket => "ticket",
-            Kind::Mcs => "mcs",
-            Kind::Bit => "bit",
-        }
-    }
-
-    /// The kind of this name.
-    pub fn named(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
+// The first four are the paper's.
+names!(Kind {
+    PthreadSpin = "pthread-spin",
+    PthreadMutex = "pthread-mutex",
+    Tas = "tas",
+    Aaf = "aaf",
+    Ttas = "ttas",
+    Ticket = "ticket",
+    Mcs = "mcs",
+    Bit = "bit",
+});
 
 /// An expression for the type of lock that a [`Kind`] says.
 macro_rules! with_lock {
@@ -145,7 +136,6 @@ fn between<R>(acquire: impl FnOnce(), release: impl FnMut(), work: impl FnOnce()
 #[cfg(test)]
 mod tests {
     use std::cell::UnsafeCell;
-    use std::collections::BTreeSet;
 
     use super::*;
     use crate::crew;
@@ -206,14 +196,5 @@ mod tests {
         for kind in Kind::ALL {
             with_lock!(kind, L => panics::<L>());
         }
-    }
-
-    #[test]
-    fn every_kind_is_found_by_its_name() {
-        assert_eq!(Kind::ALL.map(Kind::name).into_iter().collect::<BTreeSet<_>>().len(), Kind::ALL.len());
-        for kind in Kind::ALL {
-            assert_eq!(Kind::named(kind.name()), Some(kind));
-        }
-        assert_eq!(Kind::named("none"), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::model;
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
-use crate::{bandwidth, burst, chain, fault, latency, loaded, mixed, operations, reload, stack};
+use crate::{bandwidth, burst, chain, fault, join, latency, loaded, locks, mixed, operations, reload, stack};
 
 /// A measurement.
 pub trait Measure: Sync {
@@ -48,7 +48,7 @@ pub trait Measure: Sync {
 }
 
 /// All measurements.
-pub static ALL: [&dyn Measure; 11] = [
+pub static ALL: [&dyn Measure; 13] = [
     &latency::Latency,
     &chain::Chains,
     &bandwidth::Bandwidth,
@@ -60,6 +60,8 @@ pub static ALL: [&dyn Measure; 11] = [
     &reload::Reload,
     &burst::Burst,
     &fault::Fault,
+    &locks::Locks,
+    &join::Joins,
 ];
 
 /// The measurement of a name.

@@ -461,7 +461,7 @@ mod tests {
             ("budget: 5m", "dir/p.yaml:1:1: nothing is measured: expected a list of cells under 'cells'"),
             (
                 "cells:\n- measure: fast",
-                "dir/p.yaml:2:12: 'fast' is none of: latency, load, bandwidth, iops, stack, loaded, mixed, operations, reload, burst, fault",
+                "dir/p.yaml:2:12: 'fast' is none of: latency, load, bandwidth, iops, stack, loaded, mixed, operations, reload, burst, fault, locks, join",
             ),
             ("cells:\n- measure: load\n  size: [64,\n    65]", "dir/p.yaml:4:5: 65 is no positive multiple of 64"),
             (

@@ -1,12 +1,14 @@
 //! Where cells are measured: the memory that they share, and how long a sample takes.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use report::Provenance;
 
 use crate::code;
 use crate::error::{Error, Result};
+use crate::join::{Input, Relations};
 use crate::measure::Cell;
 use crate::memory::{Memory, Pages, Place};
 use crate::run::Described;
@@ -15,6 +17,8 @@ use crate::run::Described;
 #[derive(Debug)]
 pub struct Site {
     memories: BTreeMap<(Place, Pages), Memory>,
+    /// The relations that were joined last: making them takes longer than joining them.
+    relations: Option<Rc<Relations>>,
     /// How long a sample is that takes as long as it is given.
     pub sample_time: Duration,
 }
@@ -38,7 +42,7 @@ impl Site {
             let memory = Memory::new(&place, pages, len_bytes)?;
             memories.insert((place, pages), memory);
         }
-        Ok(Site { memories, sample_time })
+        Ok(Site { memories, relations: None, sample_time })
     }
 
     /// The memory of a cell's place.
@@ -48,6 +52,21 @@ impl Site {
     pub fn memory(&mut self, cell: &Cell) -> Result<&mut Memory> {
         let place = cell.place();
         self.memories.get_mut(&place).ok_or_else(|| Error::memory(format!("nothing is mapped at {place:?}")))
+    }
+
+    /// Relations of this input.
+    ///
+    /// # Errors
+    /// `Memory` when there is not so much.
+    pub fn relations(&mut self, input: &Input) -> Result<Rc<Relations>> {
+        if let Some(known) = self.relations.as_ref().filter(|known| known.input() == input) {
+            return Ok(known.clone());
+        }
+        // Two large ones need not fit.
+        self.relations = None;
+        let made = Rc::new(input.make()?);
+        self.relations = Some(made.clone());
+        Ok(made)
     }
 
     /// Takes a cell's working set out of all caches, so that the next cell finds nothing of it.

@@ -5,6 +5,7 @@ use fastrand::Rng;
 use super::row::{Matched, Row};
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Pages, Place};
+use crate::names::names;
 use crate::pattern::{Pattern, Walk};
 
 /// How wide the rows are.
@@ -23,21 +24,15 @@ pub enum Shape {
     Payload128,
 }
 
+names!(Shape {
+    Narrow = "narrow",
+    Yoshioka = "yoshioka",
+    Payload32 = "payload-32",
+    Payload64 = "payload-64",
+    Payload128 = "payload-128",
+});
+
 impl Shape {
-    /// All of them.
-    pub const ALL: [Shape; 5] = [Shape::Narrow, Shape::Yoshioka, Shape::Payload32, Shape::Payload64, Shape::Payload128];
-
-    /// Its name in plans and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Shape::Narrow => "narrow",
-            Shape::Yoshioka => "yoshioka",
-            Shape::Payload32 => "payload-32",
-            Shape::Payload64 => "payload-64",
-            Shape::Payload128 => "payload-128",
-        }
-    }
-
     /// Words beside the key in rows of R and of S.
     pub fn words(self) -> (usize, usize) {
         match self {

@@ -1,0 +1,126 @@
+//! The measurement `locks`.
+
+use std::collections::BTreeMap;
+
+use report::Samples;
+
+use super::{Contention, Kind};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
+use crate::site::Site;
+
+/// The measurement `locks`.
+#[derive(Debug)]
+pub struct Locks;
+
+impl Measure for Locks {
+    fn name(&self) -> &'static str {
+        "locks"
+    }
+
+    fn about(&self) -> &'static str {
+        "how often threads get a lock, how evenly, and how long it takes from one to the next"
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        const KEYS: [Key; 5] = [
+            Key { name: "lock", about: "the kind of lock", form: Form::Choice(&Kind::NAMES), default: "all" },
+            Key { default: "1:*2:cpus", ..Key::THREADS },
+            Key {
+                name: "locks",
+                about: "locks, of which a random one is wanted each time",
+                form: Form::Count { least: 1, most: 1 << 20 },
+                default: "1",
+            },
+            Key {
+                name: "inside",
+                about: "nanoseconds of work with the lock held",
+                form: Form::Count { least: 0, most: 1_000_000 },
+                default: "20",
+            },
+            Key {
+                name: "outside",
+                about: "nanoseconds of work between two locks",
+                form: Form::Count { least: 0, most: 1_000_000 },
+                default: "50",
+            },
+        ];
+        &KEYS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: [Metric; 3] = [
+            Metric {
+                name: "rate",
+                unit: "M/s",
+                better: Better::More,
+                about: "million acquisitions a second of all threads",
+            },
+            Metric {
+                name: "hand-off",
+                unit: "ns",
+                better: Better::Less,
+                about: "median time from a release to the next acquisition by another thread",
+            },
+            Metric {
+                name: "fairness",
+                unit: "",
+                better: Better::More,
+                about: "Jain's index of the threads' acquisitions: 1 when all have as many",
+            },
+        ];
+        &METRICS
+    }
+
+    fn needs(&self, cell: &Cell) -> Result<Needs> {
+        Ok(Needs { threads: cell.len("threads"), ..Needs::default() })
+    }
+
+    /// Half of the time goes to either: throughput with no clock inside, and hand-offs with it.
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
+        let contention = Contention {
+            kind: Kind::named(cell.word("lock")),
+            threads: cell.len("threads"),
+            locks: cell.len("locks"),
+            inside_ns: cell.number("inside") as u32,
+            outside_ns: cell.number("outside") as u32,
+        };
+        let shares = contention.run(site.sample_time / 2, seed)?;
+        let mut ticks = BTreeMap::new();
+        if contention.threads > 1 {
+            contention
+                .hand_offs(site.sample_time / 2, seed)?
+                .ticks
+                .into_iter()
+                .for_each(|time| *ticks.entry(time).or_default() += 1);
+        }
+        let each = ticks.iter().flat_map(|(time, count)| std::iter::repeat_n(*time as f64, *count as usize));
+        let hand_off = Samples::new(each.collect()).map(|times| Clock::get().ns(times.median()));
+        let values = vec![Some(shares.per_second() / 1e6), hand_off, Some(shares.fairness())];
+        Ok(Sample { values, ticks, overhead: 0.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn every_lock_is_measured_alone_and_wanted_by_two() {
+        let mut plan = Plan::built_in("locks").unwrap();
+        plan.set("threads", "1,2").unwrap();
+        for cell in plan.cells().unwrap() {
+            let mut site = Site::new([&cell], Duration::from_millis(2)).unwrap();
+            let sample = Locks.sample(&cell, &mut site, 1).unwrap();
+            assert!(sample.values[0].unwrap() > 0.0, "{cell}");
+            assert!(
+                cell.number("threads") > 1 || sample.values[1].is_none() && sample.values[2] == Some(1.0),
+                "{cell}"
+            );
+        }
+    }
+}
