@@ -171,12 +171,12 @@ impl Transfer {
 
     fn needs(&self) -> Result<Needs> {
         self.check()?;
-        // What is written depends on the time and the device: as if a thread wrote 10 GB/s.
-        let written_bytes = if self.access == Access::Load { self.len_bytes } else { 500_000_000 * self.threads };
+        let is_load = self.access == Access::Load;
         Ok(Needs {
             memory_bytes: self.len_bytes,
             threads: self.threads,
-            written_bytes: written_bytes as u64,
+            written_bytes: if is_load { self.len_bytes as u64 } else { 0 },
+            writes_gb_s: if is_load { 0.0 } else { 10.0 * self.threads as f64 },
             sample_ns: 0,
         })
     }

@@ -91,6 +91,7 @@ impl Measure for Burst {
             threads: 1,
             written_bytes: (BURSTS * burst_bytes) as u64,
             sample_ns,
+            ..Needs::default()
         })
     }
 
@@ -142,7 +143,7 @@ impl Measure for Burst {
         let (pause_ns, mut now_ns) = (cell.real("pause"), 0.0);
         let bursts = (0..BURSTS).map(|_| {
             let start_ns = now_ns + pause_ns;
-            now_ns = touch.run(&mut clock, start_ns, 64 * lines * walk.next_line() as u64);
+            now_ns = touch.run_on(&mut clock, start_ns, 64 * lines * walk.next_line() as u64);
             now_ns - start_ns
         });
         let burst = Samples::new(bursts.collect()).expect("there are some").median();

@@ -89,6 +89,7 @@ impl Measure for Chains {
             threads: 1,
             written_bytes: memory_bytes as u64,
             sample_ns: 30_000_000 + memory_bytes as u64,
+            ..Needs::default()
         })
     }
 

@@ -16,6 +16,28 @@ pub fn cpus() -> Vec<usize> {
     if found.is_empty() { vec![0] } else { found }
 }
 
+/// Those of a NUMA node; of node 0 all, where the system knows of no nodes.
+///
+/// # Errors
+/// `Unavailable` when there is no such node, or the process may use none of its CPUs.
+pub fn cpus_of_node(node: usize) -> Result<Vec<usize>> {
+    let list = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
+    let own = match list {
+        Ok(list) => cpus().into_iter().filter(|cpu| is_listed(&list, *cpu)).collect(),
+        Err(_) if node == 0 => cpus(),
+        Err(_) => Vec::new(),
+    };
+    if own.is_empty() { Err(Error::unavailable(format!("there is no CPU of NUMA node {node}"))) } else { Ok(own) }
+}
+
+/// Whether a list such as `0-3,8` has it.
+fn is_listed(list: &str, cpu: usize) -> bool {
+    list.trim().split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        matches!((first.parse::<usize>(), last.parse::<usize>()), (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
+    })
+}
+
 /// Keeps the calling thread on a CPU.
 ///
 /// # Errors
@@ -53,7 +75,17 @@ pub fn work_together<W>(workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>
 where
     W: FnMut() -> u64 + Send,
 {
-    let cpus = cpus();
+    work_together_on(&cpus(), workers, for_time)
+}
+
+/// The same on these CPUs.
+///
+/// # Errors
+/// As [`work_together`].
+pub fn work_together_on<W>(cpus: &[usize], workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>>
+where
+    W: FnMut() -> u64 + Send,
+{
     let window =
         Window { start: Barrier::new(workers.len() + 1), phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0) };
     let count = workers.len();
@@ -129,7 +161,18 @@ where
     T: Send,
     W: FnOnce() -> T + Send,
 {
-    let cpus = cpus();
+    once_together_on(&cpus(), workers)
+}
+
+/// The same on these CPUs.
+///
+/// # Errors
+/// As [`once_together`].
+pub fn once_together_on<T, W>(cpus: &[usize], workers: Vec<W>) -> Result<Once<T>>
+where
+    T: Send,
+    W: FnOnce() -> T + Send,
+{
     let start = Barrier::new(workers.len());
     let times = std::thread::scope(|scope| {
         let handles: Vec<_> = workers
@@ -171,6 +214,8 @@ mod tests {
         }
         assert!(work_together(Vec::<fn() -> u64>::new(), Duration::ZERO).unwrap().is_empty());
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());
+        assert!(is_listed("0-3,8\n", 8) && is_listed("0-3,8", 2) && !is_listed("0-3,8", 4) && !is_listed("", 0));
+        assert!(!cpus_of_node(0).unwrap().is_empty() && cpus_of_node(1000).is_err());
     }
 
     #[test]

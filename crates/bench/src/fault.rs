@@ -80,6 +80,9 @@ impl Measure for Fault {
         let is_sync = Meeting::named(cell.word("touch")) == Meeting::StoreSync;
         match place {
             Place::Device(_) => return Err(Error::unavailable("the pages of a device are always there".into())),
+            Place::Modelled(..) | Place::Striped(..) | Place::Node(_) => {
+                return Err(Error::unavailable(format!("{} is neither dram nor a folder", cell.word("memory"))));
+            }
             Place::Dram if is_sync => return Err(Error::unavailable("MAP_SYNC is of files".into())),
             Place::Folder(_) if is_sync => drop(Pages::map(cell)?),
             _ => {}
@@ -90,6 +93,7 @@ impl Measure for Fault {
             threads: 1,
             written_bytes: cell.number("size"),
             sample_ns: cell.number("size") / 2,
+            ..Needs::default()
         })
     }
 

@@ -141,7 +141,13 @@ impl Measure for Latency {
         }
         let operations = ISOLATED + stores.batch_len() * BATCHES;
         let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
-        Ok(Needs { memory_bytes: stores.len_bytes, threads: 1, written_bytes, sample_ns: 500 * operations as u64 })
+        Ok(Needs {
+            memory_bytes: stores.len_bytes,
+            threads: 1,
+            written_bytes,
+            sample_ns: 500 * operations as u64,
+            ..Needs::default()
+        })
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
@@ -170,7 +176,7 @@ impl Measure for Latency {
         // A second apart, so that each finds the device idle.
         let isolated = (0..64).map(|number| {
             let now_ns = f64::from(number) * 1e9;
-            touch.run(&mut clock, now_ns, 64 * walk.next_line() as u64) - now_ns
+            touch.run_on(&mut clock, now_ns, 64 * walk.next_line() as u64) - now_ns
         });
         let isolated = median(isolated.collect());
         let mut walk = lines();

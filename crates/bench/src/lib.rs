@@ -44,6 +44,7 @@ pub mod site;
 pub mod stack;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod stream;
+pub mod topology;
 pub mod value;
 
 pub use error::{Error, Result};

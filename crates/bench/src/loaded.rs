@@ -108,8 +108,9 @@ impl Measure for Loaded {
         if cell.len("size") / traffic.threads.max(1) < TURN_BYTES {
             return Err(Error::unavailable(format!("{} bytes for {} threads", cell.len("size"), traffic.threads)));
         }
-        let written_bytes = 2 * cell.number("size") + 100_000_000 * traffic.threads as u64;
-        Ok(Needs { memory_bytes: 2 * cell.len("size"), threads: traffic.threads + 1, written_bytes, sample_ns: 0 })
+        let writes_gb_s = 10.0 * traffic.threads as f64;
+        let (memory_bytes, threads) = (2 * cell.len("size"), traffic.threads + 1);
+        Ok(Needs { memory_bytes, threads, written_bytes: memory_bytes as u64, writes_gb_s, sample_ns: 0 })
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {

@@ -16,7 +16,7 @@ use crate::model;
 use crate::pattern::Pattern;
 use crate::site::Site;
 use crate::value::{self, Value};
-use crate::{bandwidth, burst, chain, fault, join, latency, loaded, locks, mixed, operations, reload, stack};
+use crate::{bandwidth, burst, chain, fault, join, latency, loaded, locks, mixed, operations, reload, stack, topology};
 
 /// A measurement.
 pub trait Measure: Sync {
@@ -48,7 +48,7 @@ pub trait Measure: Sync {
 }
 
 /// All measurements.
-pub static ALL: [&dyn Measure; 13] = [
+pub static ALL: [&dyn Measure; 14] = [
     &latency::Latency,
     &chain::Chains,
     &bandwidth::Bandwidth,
@@ -62,6 +62,7 @@ pub static ALL: [&dyn Measure; 13] = [
     &fault::Fault,
     &locks::Locks,
     &join::Joins,
+    &topology::Topology,
 ];
 
 /// The measurement of a name.
@@ -221,8 +222,10 @@ pub struct Needs {
     pub memory_bytes: usize,
     /// Threads that work at a time; 0 stands for one.
     pub threads: usize,
-    /// Bytes that a sample writes there, about.
+    /// Bytes that a sample writes there, about, however long it takes.
     pub written_bytes: u64,
+    /// 10^9 bytes that it writes in a second beside that, at most about.
+    pub writes_gb_s: f64,
     /// How long a sample takes, about, in nanoseconds; 0 when it takes as long as the runner says.
     pub sample_ns: u64,
 }
@@ -283,7 +286,7 @@ impl Cell {
     /// The device that is modelled for it.
     pub fn device(&self) -> Option<&'static DeviceProfile> {
         match self.memory()? {
-            Place::Modelled(name) => Some(model::profile(&name).expect("the plan was checked")),
+            Place::Modelled(name, _) => Some(model::profile(&name).expect("the plan was checked")),
             _ => None,
         }
     }
@@ -338,7 +341,13 @@ impl Cell {
     /// What the key `memory` is set to; nothing for a measurement that uses none.
     pub fn memory(&self) -> Option<Place> {
         let is_set = self.keys.contains_key("memory");
-        is_set.then(|| Place::named(self.word("memory")).expect("the plan was checked"))
+        is_set.then(|| match Place::named(self.word("memory")).expect("the plan was checked") {
+            Place::Striped(folders, _) => {
+                let chunk_bytes = topology::chunk_bytes(self, &folders);
+                Place::Striped(folders, chunk_bytes)
+            }
+            place => place,
+        })
     }
 
     /// What the keys `memory` and `pages` are set to.
@@ -372,8 +381,24 @@ impl Place {
             "dram" => Ok(Place::Dram),
             "" => Err("expected dram, a folder, a device or model:PROFILE".into()),
             _ if text.starts_with("model:") => {
-                let name = &text["model:".len()..];
-                model::profile(name).map(|_| Place::Modelled(name.to_owned()))
+                let (name, devices) = text["model:".len()..].split_once('*').unwrap_or((&text["model:".len()..], "1"));
+                let devices = match value::number(devices)? {
+                    devices @ 1..=64 => devices as usize,
+                    devices => return Err(format!("{devices} devices are not between 1 and 64")),
+                };
+                model::profile(name).map(|_| Place::Modelled(name.to_owned(), devices))
+            }
+            _ if text.starts_with("dram@") => match value::number(&text["dram@".len()..])? {
+                node @ 0..=1023 => Ok(Place::Node(node as usize)),
+                node => Err(format!("{node} is no NUMA node")),
+            },
+            _ if text.contains('+') => {
+                let folder = |text: &str| match Place::named(text.trim())? {
+                    Place::Folder(path) => Ok(path),
+                    _ => Err(format!("'{text}' is no folder: only folders are put together by +")),
+                };
+                let folders = text.split('+').map(folder).collect::<Result<Vec<_>, String>>()?;
+                Ok(Place::Striped(folders, 2 << 20))
             }
             _ if text.starts_with("/dev/dax") => Ok(Place::Device(path)),
             // A word without a slash is more often a mistake than a folder.

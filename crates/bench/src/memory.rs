@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmem::{Backing, Mapped, Mapping, Media, MediaFile, MediaMap, OpenMode, Provenance, Stripe, Touch};
+use pmem::{Backing, Mapped, MappedFile, Mapping, Media, MediaFile, MediaMap, OpenMode, Provenance, Stripe, Touch};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
@@ -18,8 +18,12 @@ pub enum Place {
     Folder(PathBuf),
     /// A whole device-DAX device, whose content is lost.
     Device(PathBuf),
-    /// None: a device of this profile is simulated.
-    Modelled(String),
+    /// Ordinary memory of this NUMA node.
+    Node(usize),
+    /// New files in these folders as one, in chunks of so many bytes.
+    Striped(Vec<PathBuf>, u64),
+    /// None: so many devices of this profile are simulated.
+    Modelled(String, usize),
 }
 
 /// The size of pages that is asked for.
@@ -63,16 +67,20 @@ impl Memory {
     /// `Memory` when the system has not so much, or the place cannot be used.
     pub fn new(place: &Place, pages: Pages, len_bytes: usize) -> Result<Memory> {
         let mut memory = match place {
-            Place::Dram => Memory::anonymous(pages, len_bytes)?,
+            Place::Dram => Memory::anonymous(pages, None, len_bytes)?,
+            Place::Node(node) => Memory::anonymous(pages, Some(*node), len_bytes)?,
+            Place::Striped(folders, chunk_bytes) => Memory::striped(folders, *chunk_bytes, len_bytes)?,
             Place::Folder(folder) => Memory::file(folder, len_bytes)?,
             Place::Device(path) => Memory::device(path, len_bytes)?,
-            Place::Modelled(name) => return Err(Error::memory(format!("a device that is modelled has none: {name}"))),
+            Place::Modelled(name, _) => {
+                return Err(Error::memory(format!("a device that is modelled has none: {name}")));
+            }
         };
         memory.page_bytes = page_bytes_at(memory.base.addr()).unwrap_or(rustix::param::page_size());
         Ok(memory)
     }
 
-    fn anonymous(pages: Pages, len_bytes: usize) -> Result<Memory> {
+    fn anonymous(pages: Pages, node: Option<usize>, len_bytes: usize) -> Result<Memory> {
         let failed = |error: rustix::io::Errno| Error::memory(format!("{len_bytes} bytes of memory: {error}"));
         let mapped_bytes = len_bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
@@ -87,6 +95,9 @@ impl Memory {
             page_bytes: 0,
             filled_bytes: 0,
         };
+        if let Some(node) = node {
+            bind(base, len_bytes.next_multiple_of(HUGE_PAGE_BYTES), node)?;
+        }
         let advice = match pages {
             Pages::Small => Advice::LinuxNoHugepage,
             Pages::Huge => Advice::LinuxHugepage,
@@ -102,35 +113,38 @@ impl Memory {
     }
 
     fn file(folder: &Path, len_bytes: usize) -> Result<Memory> {
-        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        let media = Mapped::new();
-        let file = media.create(&path, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
-        let memory = Memory::mapped(&media, file, len_bytes);
-        fs::remove_file(&path).map_err(|error| Error::memory(format!("{}: {error}", path.display())))?;
-        memory
+        let file = NewFile::in_folder(folder, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
+        Memory::mapped(vec![file.open()?], Stripe::SINGLE, len_bytes)
+    }
+
+    fn striped(folders: &[PathBuf], chunk_bytes: u64, len_bytes: usize) -> Result<Memory> {
+        let members = folders.len() as u64;
+        let chunks = (len_bytes as u64).div_ceil(chunk_bytes * members);
+        let member_bytes = Stripe::HEAD_BYTES + chunks * chunk_bytes;
+        let new = |folder: &PathBuf| NewFile::in_folder(folder, member_bytes);
+        let files = folders.iter().map(new).collect::<Result<Vec<_>>>()?;
+        let files = files.iter().map(NewFile::open).collect::<Result<Vec<_>>>()?;
+        Memory::mapped(files, Stripe { members: members as u16, chunk_bytes }, len_bytes)
     }
 
     fn device(path: &Path, len_bytes: usize) -> Result<Memory> {
-        let media = Mapped::new();
-        let file = media.open(path, OpenMode::Writer)?;
-        Memory::mapped(&media, file, len_bytes)
+        Memory::mapped(vec![Mapped::new().open(path, OpenMode::Writer)?], Stripe::SINGLE, len_bytes)
     }
 
-    fn mapped(media: &Mapped, file: pmem::MappedFile, len_bytes: usize) -> Result<Memory> {
-        let backing = file.backing().clone();
-        let map = media.map(&[Arc::new(file)], Stripe::SINGLE, OpenMode::Writer)?;
-        if map.len_bytes() < len_bytes as u64 {
+    fn mapped(files: Vec<MappedFile>, stripe: Stripe, len_bytes: usize) -> Result<Memory> {
+        let media = Mapped::new();
+        let backing = files[0].backing().clone();
+        let files: Vec<Arc<MappedFile>> = files.into_iter().map(Arc::new).collect();
+        let map = media.map(&files, stripe, OpenMode::Writer)?;
+        // What lies before the stripe is not striped.
+        let head_bytes = if stripe.members > 1 { Stripe::HEAD_BYTES } else { 0 };
+        if map.len_bytes() < head_bytes + len_bytes as u64 {
             return Err(Error::memory(format!("the device has {} bytes, not {len_bytes}", map.len_bytes())));
         }
-        map.guard(0, len_bytes as u64, Touch::Store)?;
-        let base = map.base();
-        Ok(Memory {
-            source: Source::File { map, media: media.clone(), backing },
-            base,
-            len_bytes,
-            page_bytes: 0,
-            filled_bytes: 0,
-        })
+        map.guard(head_bytes, len_bytes as u64, Touch::Store)?;
+        let base = map.base().wrapping_add(head_bytes as usize);
+        let source = Source::File { map, media, backing };
+        Ok(Memory { source, base, len_bytes, page_bytes: 0, filled_bytes: 0 })
     }
 
     /// First byte, at a multiple of a page.
@@ -180,6 +194,41 @@ impl Memory {
             Source::Anonymous { .. } => None,
             Source::File { backing, .. } => Some(backing),
         }
+    }
+}
+
+/// A new file that has a name until it is open.
+struct NewFile(PathBuf);
+
+impl NewFile {
+    fn in_folder(folder: &Path, len_bytes: u64) -> Result<NewFile> {
+        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        Mapped::new().create(&path, len_bytes)?;
+        Ok(NewFile(path))
+    }
+
+    fn open(&self) -> Result<MappedFile> {
+        Ok(Mapped::new().open(&self.0, OpenMode::Writer)?)
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Has pages of a range come from one NUMA node only (mbind(2)).
+fn bind(base: *mut u8, len_bytes: usize, node: usize) -> Result<()> {
+    const MPOL_BIND: libc::c_long = 2;
+    let mut mask = [0u64; 16];
+    mask[node / 64] |= 1 << (node % 64);
+    // SAFETY: the range is ours and has no content yet; the mask has 1024 bits.
+    let failed =
+        unsafe { libc::syscall(libc::SYS_mbind, base, len_bytes, MPOL_BIND, mask.as_ptr(), 1024usize, 0usize) };
+    match failed {
+        0 => Ok(()),
+        _ => Err(Error::memory(format!("memory of NUMA node {node}: {}", std::io::Error::last_os_error()))),
     }
 }
 

@@ -104,8 +104,9 @@ impl Measure for Mixed {
         if threads == 0 {
             return Err(Error::unavailable("nobody is there who would do anything".into()));
         }
-        let written_bytes = 2 * len_bytes as u64 + 100_000_000 * threads;
-        Ok(Needs { memory_bytes: 2 * len_bytes, threads: threads as usize, written_bytes, sample_ns: 0 })
+        let writes_gb_s = 10.0 * threads as f64;
+        let written_bytes = 2 * len_bytes as u64;
+        Ok(Needs { memory_bytes: 2 * len_bytes, threads: threads as usize, written_bytes, writes_gb_s, sample_ns: 0 })
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {

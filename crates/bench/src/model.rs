@@ -148,8 +148,18 @@ impl Touch {
         Ok(Touch { access, fence, len_bytes: len_bytes as u64, is_random, random_read_ns })
     }
 
-    /// When an access ends that begins now.
-    pub(crate) fn run(&self, clock: &mut DeviceClock, now_ns: f64, offset_bytes: u64) -> f64 {
+    /// The same of so many bytes.
+    pub(crate) fn of_bytes(&self, len_bytes: usize) -> Touch {
+        Touch { len_bytes: len_bytes as u64, ..*self }
+    }
+
+    /// When an access to the first device ends that begins now.
+    pub(crate) fn run(&self, devices: &mut [DeviceClock], now_ns: f64, offset_bytes: u64) -> f64 {
+        self.run_on(&mut devices[0], now_ns, offset_bytes)
+    }
+
+    /// The same of a certain device.
+    pub(crate) fn run_on(&self, clock: &mut DeviceClock, now_ns: f64, offset_bytes: u64) -> f64 {
         if self.access == Access::Load {
             let there_ns = clock.read(now_ns, offset_bytes, self.len_bytes);
             return if self.is_random { there_ns.max(now_ns + self.random_read_ns) } else { there_ns };
@@ -161,11 +171,15 @@ impl Touch {
 }
 
 /// What a thread of a simulation does: from a time to the time at which it goes on, and the work that it has done.
-pub(crate) type Program<'p> = Box<dyn FnMut(&mut DeviceClock, f64) -> (f64, u64) + 'p>;
+pub(crate) type Program<'p> = Box<dyn FnMut(&mut [DeviceClock], f64) -> (f64, u64) + 'p>;
 
 /// Runs threads at one device; what each did.
-pub(crate) fn simulate(device: &'static DeviceProfile, mut threads: Vec<Program<'_>>) -> Vec<Done> {
-    let mut clock = DeviceClock::new(device);
+pub(crate) fn simulate(device: &'static DeviceProfile, threads: Vec<Program<'_>>) -> Vec<Done> {
+    simulate_on(vec![DeviceClock::new(device)], threads)
+}
+
+/// The same at several devices.
+pub(crate) fn simulate_on(mut devices: Vec<DeviceClock>, mut threads: Vec<Program<'_>>) -> Vec<Done> {
     let mut now_ns = vec![0.0f64; threads.len()];
     let mut done = vec![Done { work: 0, ns: HORIZON_NS as u64 }; threads.len()];
     // The thread whose time is the earliest goes on; ties go to the first.
@@ -173,7 +187,7 @@ pub(crate) fn simulate(device: &'static DeviceProfile, mut threads: Vec<Program<
         .filter(|&thread| now_ns[thread] < HORIZON_NS)
         .min_by(|&a, &b| now_ns[a].total_cmp(&now_ns[b]))
     {
-        let (end_ns, work) = threads[next](&mut clock, now_ns[next]);
+        let (end_ns, work) = threads[next](&mut devices, now_ns[next]);
         // Whatever a profile says, time goes on.
         now_ns[next] = end_ns.max(now_ns[next] + 0.01);
         if end_ns <= HORIZON_NS {

@@ -92,10 +92,12 @@ impl Measure for Operations {
                 cell.len("size")
             )));
         }
+        let memory_bytes = cell.len("size");
         Ok(Needs {
-            memory_bytes: cell.len("size"),
+            memory_bytes,
             threads,
-            written_bytes: cell.number("size") + 20_000_000,
+            written_bytes: memory_bytes as u64,
+            writes_gb_s: threads as f64,
             sample_ns: 0,
         })
     }

@@ -135,10 +135,12 @@ pub struct Published {
 pub const MAX_CELLS: usize = 20_000;
 
 /// The plans that come with the program.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("quick", include_str!("../plans/quick.yaml")),
     ("probe", include_str!("../plans/probe.yaml")),
     ("calibrate", include_str!("../plans/calibrate.yaml")),
+    ("nvm-micro", include_str!("../plans/nvm-micro.yaml")),
+    ("daq", include_str!("../plans/daq.yaml")),
 ];
 
 impl Enough {
@@ -461,7 +463,7 @@ mod tests {
             ("budget: 5m", "dir/p.yaml:1:1: nothing is measured: expected a list of cells under 'cells'"),
             (
                 "cells:\n- measure: fast",
-                "dir/p.yaml:2:12: 'fast' is none of: latency, load, bandwidth, iops, stack, loaded, mixed, operations, reload, burst, fault, locks, join",
+                "dir/p.yaml:2:12: 'fast' is none of: latency, load, bandwidth, iops, stack, loaded, mixed, operations, reload, burst, fault, locks, join, topology",
             ),
             ("cells:\n- measure: load\n  size: [64,\n    65]", "dir/p.yaml:4:5: 65 is no positive multiple of 64"),
             (

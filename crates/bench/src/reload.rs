@@ -61,6 +61,7 @@ impl Measure for Reload {
             threads: 1,
             written_bytes: (TURNS * LEN_BYTES) as u64,
             sample_ns: 2_000_000,
+            ..Needs::default()
         })
     }
 

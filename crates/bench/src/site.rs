@@ -1,6 +1,7 @@
 //! Where cells are measured: the memory that they share, and how long a sample takes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -96,22 +97,22 @@ impl Site {
 /// What a place is that a cell uses by itself.
 fn described_place(cell: &Cell) -> Option<Described> {
     match cell.memory()? {
-        Place::Dram => {
+        Place::Dram | Place::Node(_) => {
             Some(Described { text: "main memory".into(), provenance: Provenance::Measured, page_bytes: None })
         }
-        Place::Modelled(_) => {
+        Place::Modelled(..) => {
             let text = format!("modelled: {}", cell.device()?.source);
             Some(Described { text, provenance: Provenance::Modelled, page_bytes: None })
         }
-        Place::Folder(path) | Place::Device(path) => {
-            let found = pmem::Mapped::new().probe(&path).ok()?;
-            Some(Described {
-                text: found.backing.reason.clone(),
-                provenance: provenance_of(&found.backing),
-                page_bytes: None,
-            })
-        }
+        Place::Striped(folders, _) => described_path(&folders[0]),
+        Place::Folder(path) | Place::Device(path) => described_path(&path),
     }
+}
+
+fn described_path(path: &Path) -> Option<Described> {
+    let found = pmem::Mapped::new().probe(path).ok()?;
+    let (text, provenance) = (found.backing.reason.clone(), provenance_of(&found.backing));
+    Some(Described { text, provenance, page_bytes: None })
 }
 
 fn provenance_of(backing: &pmem::Backing) -> Provenance {

@@ -140,8 +140,8 @@ impl Measure for Stack {
         let blocks = Blocks::of(cell);
         blocks.check()?;
         let memory_bytes = if blocks.through.is_mapped() { blocks.len_bytes } else { 0 };
-        let written_bytes = 100_000_000 * blocks.threads as u64;
-        Ok(Needs { memory_bytes, threads: blocks.threads, written_bytes, sample_ns: 0 })
+        let writes_gb_s = 10.0 * blocks.threads as f64;
+        Ok(Needs { memory_bytes, threads: blocks.threads, writes_gb_s, ..Needs::default() })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -220,10 +220,10 @@ impl Blocks {
             )));
         }
         match (self.through, &self.place) {
-            (Through::Core | Through::Msync, Place::Dram) => {
+            (Through::Core | Through::Msync, Place::Dram | Place::Node(_)) => {
                 Err(Error::unavailable(format!("{name} needs a file or a device, not dram")))
             }
-            (through, Place::Dram | Place::Device(_) | Place::Modelled(_)) if !through.is_mapped() => {
+            (through, place) if !matches!(place, Place::Folder(_)) && !through.is_mapped() => {
                 Err(Error::unavailable(format!("{name} needs a folder for its file")))
             }
             (Through::Libpmem, _) => libraries::Libpmem::load().map(drop),

@@ -37,7 +37,8 @@ impl<'m> Shared<'m> {
             Place::Folder(folder) => folder.clone(),
             Place::Dram => PathBuf::from("dram"),
             Place::Device(path) => path.clone(),
-            Place::Modelled(name) => PathBuf::from(name),
+            Place::Striped(folders, _) => folders[0].clone(),
+            Place::Node(_) | Place::Modelled(..) => PathBuf::from("memory"),
         };
         if let Some(memory) = memory {
             return Ok(Shared { to: Target::Memory(memory), path: folder });

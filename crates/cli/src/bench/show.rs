@@ -190,7 +190,8 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
         match cell.needs() {
             Ok(needs) => {
                 least_ns += rounds * if needs.sample_ns == 0 { plan.enough.sample_ns * 6 / 5 } else { needs.sample_ns };
-                written_bytes += rounds * needs.written_bytes;
+                let a_sample_s = plan.enough.sample_ns as f64 * 1.2 / 1e9;
+                written_bytes += rounds * (needs.written_bytes + (needs.writes_gb_s * a_sample_s * 1e9) as u64);
                 let most = memory.entry(place_of(cell)).or_default();
                 *most = needs.memory_bytes.max(*most);
             }
