@@ -100,7 +100,7 @@ pub fn run(
         seed: journal.seed(),
         rounds: courses.iter().map(|course| course.samples.len()).max().unwrap_or(0),
     };
-    running.to_the_end(&mut courses, &mut journal, &mut watch)?;
+    running.go_on(&mut courses, &mut journal, &mut watch)?;
     let elapsed_ns = monotonic_ns() - running.began_ns;
     let disturbance = Disturbance::so_far().since(&before);
     let found = cells
@@ -150,7 +150,7 @@ struct Running<'r> {
 }
 
 impl Running<'_> {
-    fn to_the_end(
+    fn go_on(
         &mut self,
         courses: &mut [Course],
         journal: &mut Journal,

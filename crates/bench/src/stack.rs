@@ -260,12 +260,8 @@ impl Blocks {
                 if outcome.is_err() {
                     return 0;
                 }
-                let mut write = || {
-                    (0..turn)
-                        .try_for_each(|_| writer.write(first + walk.next_line() as u64))
-                        .and_then(|()| writer.wait())
-                };
-                *outcome = write();
+                let written = (0..turn).try_for_each(|_| writer.write(first + walk.next_line() as u64));
+                *outcome = written.and_then(|()| writer.wait());
                 if outcome.is_ok() { turn as u64 } else { 0 }
             });
         }

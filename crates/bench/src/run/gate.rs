@@ -1,6 +1,7 @@
 //! What no figure can be: a bandwidth above that of the first-level cache is that of code which does not run.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use crate::bandwidth::Transfer;
@@ -31,8 +32,8 @@ impl Ceilings {
         let mut ceilings = Ceilings::default();
         for cell in cells.iter().filter(|cell| cell.measure().metrics().iter().any(|metric| metric.unit == UNIT)) {
             let threads = threads_of(cell)?;
-            if !ceilings.gb_s.contains_key(&threads) {
-                ceilings.gb_s.insert(threads, MARGIN * cached_gb_s(threads)?);
+            if let Entry::Vacant(entry) = ceilings.gb_s.entry(threads) {
+                entry.insert(MARGIN * cached_gb_s(threads)?);
             }
         }
         Ok(ceilings)
