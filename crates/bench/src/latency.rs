@@ -172,12 +172,8 @@ impl Measure for Latency {
         let touch = stores.touch(device)?;
         let lines = || Walk::new(stores.pattern, stores.len_bytes / 64, seed);
         let mut walk = lines();
-        let mut clock = DeviceClock::new(device);
-        // A second apart, so that each finds the device idle.
-        let isolated = (0..64).map(|number| {
-            let now_ns = f64::from(number) * 1e9;
-            touch.run_on(&mut clock, now_ns, 64 * walk.next_line() as u64) - now_ns
-        });
+        // Each finds the device idle.
+        let isolated = (0..64).map(|_| touch.run_on(&mut DeviceClock::new(device), 0.0, 64 * walk.next_line() as u64));
         let isolated = median(isolated.collect());
         let mut walk = lines();
         let sustained: Program<'_> =

@@ -54,7 +54,12 @@ impl From<pmem::Error> for Failure {
 impl Failure {
     /// An operating-system error that the command itself has met.
     pub(crate) fn io(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
-        Failure::from(pmem::Error::Io { operation, path: path.to_owned(), source })
+        let path = path.to_owned();
+        Failure::from(match source.kind() {
+            std::io::ErrorKind::AlreadyExists => pmem::Error::AlreadyExists { path },
+            std::io::ErrorKind::NotFound => pmem::Error::NotFound { path },
+            _ => pmem::Error::Io { operation, path, source },
+        })
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

@@ -1,5 +1,6 @@
 //! The real binary, run as a user runs it.
 
+mod bench;
 mod doctor;
 mod errors;
 mod harness;

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::harness::Place;
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 19] = [
     &["pool", "create"],
     &["pool", "info"],
     &["pool", "ls"],
@@ -13,6 +13,14 @@ const COMMANDS: [&[&str]; 11] = [
     &["pool", "rm"],
     &["pool", "compact"],
     &["pool"],
+    &["bench", "run"],
+    &["bench", "list"],
+    &["bench", "explain"],
+    &["bench", "doctor"],
+    &["bench", "calibrate"],
+    &["bench", "compare"],
+    &["bench", "report"],
+    &["bench"],
     &["doctor"],
     &["completions"],
     &["man"],

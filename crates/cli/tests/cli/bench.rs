@@ -1,0 +1,190 @@
+//! `remanent bench`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::Place;
+
+/// A run of a modelled device: quick, and the same on every machine.
+const MODELLED: [&str; 6] = ["--memory", "model:optane-100-six-dimms", "--rounds", "2", "--budget", "1m"];
+
+/// Runs what must fail with this exit code, and gives what it says.
+#[track_caller]
+fn failed(place: &Place, arguments: &[&str], exit: i32) -> String {
+    let ran = place.run(arguments);
+    assert_eq!((ran.exit, &*ran.stdout), (exit, ""), "{arguments:?}: {}", ran.stderr);
+    ran.stderr
+}
+
+fn run(arguments: &[&'static str]) -> Vec<&'static str> {
+    [&["--json", "bench", "run"][..], arguments, &MODELLED].concat()
+}
+
+#[test]
+fn a_run_leaves_its_results_in_a_folder_of_its_own() {
+    let place = Place::new();
+    let result = place.done(&run(&["latency", "--store", "nt64", "--fence", "sfence"])).result("remanent.bench.run/1");
+    assert_eq!(result["folder"], "remanent-bench-latency");
+    let cell = &result["results"]["cells"][0];
+    assert_eq!((&cell["status"], &cell["provenance"]), (&json!("precise"), &json!("modelled")));
+    assert_eq!((&cell["metrics"][1]["metric"], &cell["metrics"][1]["median"]), (&json!("isolated"), &json!(90.4)));
+    let folder = place.path("remanent-bench-latency");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let stored: Value = serde_json::from_str(&read("results.json")).unwrap();
+    assert_eq!(stored, result["results"]);
+    assert!(
+        read("results.csv")
+            .starts_with("measure,memory,pages,store,flush,fence,state,order,size,metric,unit,provenance,")
+    );
+    let page = read("report.html");
+    assert!(
+        page.contains("<title>remanent bench: latency</title>")
+            && page.contains("modelled")
+            && !page.contains("<script")
+    );
+    assert_eq!(read("journal.jsonl").lines().count(), 1 + 2);
+    // The next one gets a number, and a folder that is there is refused.
+    let again = place.done(&run(&["latency", "--store", "nt64", "--fence", "sfence"])).result("remanent.bench.run/1");
+    assert_eq!(again["folder"], "remanent-bench-latency-2");
+    assert!(
+        failed(&place, &["bench", "run", "latency", "--memory", "model:ddr4", "--out", "remanent-bench-latency"], 1)
+            .contains("error[already-exists]")
+    );
+}
+
+#[test]
+fn a_run_that_was_interrupted_goes_on() {
+    let place = Place::new();
+    let arguments = run(&["load", "--size", "1Mi,2Mi", "--out", "r"]);
+    place.done(&arguments);
+    let journal = place.path("r/journal.jsonl");
+    let whole = fs::read_to_string(&journal).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    fs::write(&journal, format!("{}\n{}\n{}", lines[0], lines[1], &lines[2][..9])).unwrap();
+    let resumed: Vec<&str> = run(&["load", "--size", "1Mi,2Mi", "--resume", "r"]);
+    let result = place.done(&resumed).result("remanent.bench.run/1");
+    assert!(
+        result["results"]["cells"].as_array().unwrap().iter().all(|cell| cell["metrics"][0]["count"] == 2),
+        "{result}"
+    );
+    assert_eq!(fs::read_to_string(&journal).unwrap().lines().count(), 1 + 4);
+    let other = run(&["load", "--size", "4Mi", "--resume", "r"]);
+    assert!(failed(&place, &other[1..], 1).contains("error[not-measurable]"));
+}
+
+#[test]
+fn a_plan_that_is_wrong_is_refused_with_its_line() {
+    let place = Place::new();
+    fs::write(place.path("p.yaml"), "cells:\n- measure: load\n  size: big\n").unwrap();
+    let error = failed(&place, &["bench", "run", "p.yaml"], 2);
+    assert!(error.contains("p.yaml:3:9: 'big' is no number"), "{error}");
+    let error = failed(&place, &["bench", "run", "slow"], 2);
+    assert!(error.contains("'slow' is no file and none of: quick, probe,"), "{error}");
+    let error = failed(&place, &["bench", "run", "load", "--chains", "0"], 2);
+    assert!(error.contains("--chains: 0 is not between 1 and 16"), "{error}");
+    let error = failed(&place, &["bench", "run", "load", "--budget", "soon"], 2);
+    assert!(error.contains("--budget: 'soon' is no time"), "{error}");
+    assert_eq!(fs::read_dir(place.path(".")).unwrap().count(), 1, "nothing was made");
+}
+
+#[test]
+fn a_device_is_not_written_over_unless_it_is_named() {
+    let place = Place::new();
+    let error = failed(&place, &["bench", "run", "load", "--memory", "/dev/dax9.9", "--size", "1Mi"], 4);
+    assert!(error.contains("the first 1 MiB of /dev/dax9.9 would be written over"), "{error}");
+    assert!(
+        failed(
+            &place,
+            &["bench", "run", "load", "--memory", "/dev/dax9.9", "--size", "1Mi", "--overwrite", "/dev/dax9.9"],
+            1
+        )
+        .contains("error[not-found]")
+    );
+}
+
+#[test]
+fn runs_are_compared_and_a_worse_one_is_told_by_the_exit_code() {
+    let place = Place::new();
+    place.done(&run(&["iops", "--block", "64,4Ki", "--out", "a"]));
+    assert!(place.done(&["bench", "compare", "a", "a"]).stdout.contains("0 better, 0 worse, 2 the same"));
+    let slower = fs::read_to_string(place.path("a/results.json")).unwrap();
+    let mut slower: Value = serde_json::from_str(&slower).unwrap();
+    let metric = &mut slower["cells"][0]["metrics"][0];
+    for field in ["median", "median_95", "quartiles"] {
+        match &mut metric[field] {
+            Value::Object(ends) => ends.values_mut().for_each(|end| *end = json!(end.as_f64().unwrap() / 2.0)),
+            value => *value = json!(value.as_f64().unwrap() / 2.0),
+        }
+    }
+    fs::write(place.path("b.json"), slower.to_string()).unwrap();
+    let ran = place.run(&["bench", "compare", "a", "b.json"]);
+    assert_eq!(ran.exit, 5, "{}", ran.stdout);
+    assert!(ran.stdout.contains("worse  -50.0 %"), "{}", ran.stdout);
+    assert_eq!(place.run(&["bench", "compare", "b.json", "a"]).exit, 0);
+    assert_eq!(place.run(&["bench", "compare", "a", "b.json", "--tolerance", "60%"]).exit, 0);
+    fs::write(place.path("c.json"), "{\"schema\":\"other\"}").unwrap();
+    assert!(
+        failed(&place, &["bench", "compare", "a", "c.json"], 2)
+            .contains("expected results of the form remanent-bench-1")
+    );
+    place.done(&["bench", "report", "a", "--out", "page.html"]);
+    assert_eq!(fs::read(place.path("page.html")).unwrap(), fs::read(place.path("a/report.html")).unwrap());
+}
+
+#[test]
+fn plans_measurements_and_the_machine_are_told() {
+    let place = Place::new();
+    let list = place.done(&["--json", "bench", "list"]).result("remanent.bench.list/1");
+    let names = |of: &str| {
+        list[of].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(names("plans").contains(&"quick".into()) && names("measurements").contains(&"join".into()), "{list}");
+    let text = place.done(&["bench", "list", "bandwidth"]).stdout;
+    assert!(text.contains("\n  threads ") && text.contains("[default: 1]"), "{text}");
+    assert!(failed(&place, &["bench", "list", "speed"], 2).contains("'speed' is none of: "));
+    let explained =
+        place.done(&["--json", "bench", "explain", "quick", "--size", "1Mi"]).result("remanent.bench.explain/1");
+    assert!(
+        explained["cells"].as_array().unwrap().len() > 10 && explained["memory_bytes"]["dram"] == 1 << 20,
+        "{explained}"
+    );
+    let doctor = place.done(&["--json", "bench", "doctor"]).result("remanent.bench.doctor/1");
+    assert!(doctor["machine"]["ticks_per_ns"].as_f64().unwrap() > 0.0 && doctor["doubts"].is_array(), "{doctor}");
+}
+
+/// Calibrating a modelled device gives the profile that it was modelled by.
+#[test]
+fn a_profile_is_made_and_modelled() {
+    let place = Place::new();
+    let calibrated = place.done(&["--json", "bench", "calibrate", "model:optane-100-six-dimms", "--out", "p.json"]);
+    let profile = &calibrated.result("remanent.bench.calibrate/1")["profile"];
+    assert_eq!((&profile["schema"], &profile["name"]), (&json!("remanent-device-1"), &json!("p")));
+    let near = |field: &str, expected: f64| {
+        let found = profile[field].as_f64().unwrap();
+        assert!((found / expected - 1.0).abs() < 0.02, "{field}: {found} instead of {expected}");
+    };
+    near("random_read_ns", 305.0);
+    near("flush_persist_ns", 62.3);
+    near("nt_persist_ns", 90.4);
+    near("read_gb_s", 39.4);
+    near("write_gb_s", 13.9);
+    near("granule_bytes", 256.0);
+    let stored: Value = serde_json::from_str(&fs::read_to_string(place.path("p.json")).unwrap()).unwrap();
+    assert_eq!(&stored, profile);
+    assert!(failed(&place, &["bench", "calibrate", "dram", "--out", "p.json"], 1).contains("error[already-exists]"));
+    let run = place.done(&[
+        "--json",
+        "bench",
+        "run",
+        "latency",
+        "--memory",
+        "model:./p.json",
+        "--store",
+        "nt64",
+        "--fence",
+        "sfence",
+    ]);
+    let isolated = &run.result("remanent.bench.run/1")["results"]["cells"][0]["metrics"][1]["median"];
+    assert_eq!(isolated, &profile["nt_persist_ns"]);
+}
