@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::cache;
 use crate::counts::Counts;
 use crate::step::{Outcome, under_ci};
 use crate::workspace::Workspace;
@@ -29,6 +30,21 @@ pub(crate) fn simulator(workspace: &Workspace) -> Outcome {
     let mut command = workspace.cargo();
     command.args(["bench", "--quiet", "--locked", "--package", "remanent-tests", "--bench", "simulator"]);
     Outcome::of_shown(&mut command)
+}
+
+/// Shows what this machine's memory can do, and leaves the page with the figures.
+pub(crate) fn demo(workspace: &Workspace) -> Outcome {
+    let mut build = workspace.cargo();
+    match Outcome::of_command(build.args(["build", "--quiet", "--locked", "--release", "-p", "remanent-cli"])) {
+        Outcome::Done(_) => {}
+        outcome => return outcome,
+    }
+    let folder = workspace.target().join("demo-bench");
+    if let Err(reason) = cache::remove(&folder) {
+        return Outcome::Failed(Counts::ONE_FAILED, reason);
+    }
+    let mut command = workspace.command(workspace.target().join("release/remanent"));
+    Outcome::of_shown(command.args(["bench", "run", "quick", "--budget", "40s", "--out"]).arg(folder))
 }
 
 /// The outcome of several programs. Under CI one that could not run is a failure, as a step is.

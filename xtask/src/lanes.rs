@@ -37,6 +37,7 @@ const STEPS: &[Step] = &[
     Step { name: "demo: a restart", lanes: &[Demo], part: Some(python::PART), run: python::demo_restart },
     Step { name: "demo: two languages", lanes: &[Demo], part: Some(r::PART), run: r::demo },
     Step { name: "demo: a restart in R", lanes: &[Demo], part: Some(r::PART), run: r::demo_restart },
+    Step { name: "demo: a microbenchmark", lanes: &[Demo], part: None, run: bench::demo },
     Step { name: "bench: peers", lanes: &[Bench], part: Some(bench::PART), run: bench::peers },
     Step { name: "bench: crash images", lanes: &[Bench], part: None, run: bench::simulator },
     Step { name: "bench: arrays", lanes: &[Bench], part: Some(python::PART), run: python::bench },
