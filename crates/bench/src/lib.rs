@@ -35,6 +35,7 @@ pub mod operations;
 pub mod page;
 pub mod pattern;
 pub mod plan;
+pub mod prefetchers;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod reload;
 pub mod results;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::crew;
 use crate::error::{Error, Result};
+use crate::prefetchers;
 
 /// A machine, as far as its figures depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Whether transparent huge pages are in use.
     pub huge_pages: Option<String>,
-    /// Whether the CPU's prefetchers work: `on`, `off` or `unknown`.
+    /// Whether the CPU's prefetchers work: `on`, `off`, `mixed` or `unknown`.
     pub prefetchers: String,
     /// Ticks of the counter in a nanosecond.
     pub ticks_per_ns: f64,
@@ -67,7 +68,7 @@ impl Machine {
             is_virtual: flags.contains(&"hypervisor"),
             governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             huge_pages: word("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
-            prefetchers: "unknown".into(),
+            prefetchers: prefetchers::state().into(),
             ticks_per_ns: clock.ticks_per_ns,
             step_ticks: clock.step_ticks,
             pair_ticks: clock.pair_ticks,

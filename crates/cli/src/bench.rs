@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bench::measure::{self, Form, Key};
 use bench::model::ProfileFile;
 use bench::plan::{self, Plan};
+use bench::prefetchers::Off;
 use bench::results::{self, Results};
 use bench::run::{self, Beginning};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
@@ -123,6 +124,9 @@ pub(crate) struct RunArguments {
     /// Writes every sample into results.json too
     #[arg(long)]
     raw: bool,
+    /// Switches the CPU's prefetchers off for the run, which takes root
+    #[arg(long)]
+    no_prefetchers: bool,
     /// A device whose content may be lost; can be given more than once
     #[arg(long, value_name = "DEVICE")]
     overwrite: Vec<String>,
@@ -335,6 +339,8 @@ impl PlanArguments {
 fn measure(arguments: &RunArguments, progress: Progress) -> Result<Report, Failure> {
     let plan = arguments.what.plan()?;
     show::confirm_devices(&plan, &arguments.overwrite)?;
+    // They are on again when this goes.
+    let _off = if arguments.no_prefetchers { Some(Off::switch()?) } else { None };
     let (folder, beginning) = match &arguments.resume {
         Some(folder) => (folder.clone(), Beginning::Resumed),
         None => (new_folder(arguments.out.as_deref(), &plan.name)?, Beginning::New),
