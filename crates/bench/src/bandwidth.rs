@@ -22,6 +22,9 @@ pub struct Bandwidth;
 #[derive(Debug)]
 pub struct Iops;
 
+/// As in Abed Abud et al., or what comes next to it.
+const SMALL_STORE: &str = if cfg!(target_arch = "x86_64") { "movnti" } else { Access::PAST_CACHE.name() };
+
 const BLOCK: &str = "bytes of a block, after which the fence stands";
 
 const RATE: Metric =
@@ -39,14 +42,9 @@ const fn keys(access: &'static str, fence: &'static str, block: &'static str, or
     [
         Key::MEMORY,
         Key::PAGES,
-        Key {
-            name: "access",
-            about: "what is done with each line of a block",
-            form: Form::Choice(&Access::NAMES),
-            default: access,
-        },
+        Key { name: "access", about: "what is done with each line of a block", form: Access::FORM, default: access },
         Key { name: "width", about: "bytes of the vectors that do it", form: Form::Choice(&WIDTHS), default: "widest" },
-        Key { name: "fence", about: "what waits after each block", form: Form::Choice(&Fence::NAMES), default: fence },
+        Key { name: "fence", about: "what waits after each block", form: Fence::FORM, default: fence },
         Key { name: "block", about: BLOCK, form: Form::Bytes { multiple_of: 64 }, default: block },
         Key { name: "order", about: "the order of the blocks", form: Form::Order, default: order },
         Key {
@@ -105,7 +103,7 @@ impl Measure for Iops {
     }
 
     fn keys(&self) -> &'static [Key] {
-        const KEYS: [Key; 9] = keys("movnti", "sfence", "64:*4:16Mi", "sequential");
+        const KEYS: [Key; 9] = keys(SMALL_STORE, Fence::OF_STORES.name(), "64:*4:16Mi", "sequential");
         &KEYS
     }
 
@@ -214,6 +212,9 @@ impl Transfer {
             let (access, width) = (self.access.name(), self.width.name());
             return Err(Error::unavailable(format!("this CPU has no {access} of {width} bytes")));
         }
+        if !self.fence.is_available() {
+            return Err(Error::unavailable(format!("this CPU has no {}", self.fence.name())));
+        }
         if part_bytes == 0 || !self.block_bytes.is_multiple_of(LINE_BYTES) {
             let (threads, block_bytes) = (self.threads, self.block_bytes);
             let what = format!("{} bytes for {threads} threads in blocks of {block_bytes} bytes", self.len_bytes);
@@ -273,7 +274,7 @@ mod tests {
             for (block_bytes, threads) in [(64, 1), (5568, 2), (1 << 18, 3)] {
                 let done = transfer(Access::Load, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
                 assert!(done.len() == threads && done.iter().all(|done| done.work.is_multiple_of(block_bytes as u64)));
-                transfer(Access::NonTemporal, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
+                transfer(Access::PAST_CACHE, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
             }
         }
         assert_eq!(memory.word(0), STORED);

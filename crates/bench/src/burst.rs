@@ -34,7 +34,12 @@ impl Measure for Burst {
         const KEYS: [Key; 6] = [
             Key::MEMORY,
             Key::PAGES,
-            Key { name: "access", about: "how lines are stored", form: Form::Choice(&Access::NAMES), default: "nt" },
+            Key {
+                name: "access",
+                about: "how lines are stored",
+                form: Access::FORM,
+                default: Access::PAST_CACHE.name(),
+            },
             Key {
                 name: "lines",
                 about: "lines of a burst",
@@ -112,7 +117,7 @@ impl Measure for Burst {
             let start = ticks();
             // SAFETY: the burst lies in the memory, which is borrowed alone; `needs` asked whether the CPU has the
             // instructions.
-            unsafe { code::blocks(access, Width::widest(), Fence::Sfence, block, lines, &mut Line([STORED; 8])) };
+            unsafe { code::blocks(access, Width::widest(), Fence::OF_STORES, block, lines, &mut Line([STORED; 8])) };
             code::wait();
             ticks() - start
         };

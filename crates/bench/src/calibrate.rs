@@ -26,7 +26,7 @@ pub fn profile(results: &Results, name: &str) -> Result<ProfileFile> {
         intervals.insert(field.to_owned(), found.median_95);
         Some(found.median)
     };
-    let flushed = ["clwb", "clflushopt"]
+    let flushed = ["clwb", "clflushopt", "dc-cvadp", "dc-cvap", "dc-cvac"]
         .into_iter()
         .find_map(|flush| find(results, "latency", &[("store", "vec64"), ("flush", flush)], "isolated"));
     let random_read_ns = figure("random_read_ns", find(results, "load", &[], "latency"));

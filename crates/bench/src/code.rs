@@ -3,23 +3,43 @@
 //! An operation is a store, what writes it back, and what waits for it. All combinations exist as loops over a list of
 //! addresses, in two forms: *sustained*, one after the other between two readings of the clock, and *isolated*, each between
 //! two readings of its own.
+//!
+//! Names are those of instructions, so each kind of CPU has its own: x86-64, 64-bit Arm, and others, which store words and
+//! have no way to write a line back. A plan may name those of any; what this CPU has is asked before it is run.
 
 use std::ops::Range;
 
 use crate::memory::Memory;
-use crate::names::names;
+use crate::names::{instructions, names};
 
+#[cfg(target_arch = "aarch64")]
+#[path = "code/aarch64.rs"]
+mod arch;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "code/portable.rs"]
+mod arch;
 #[cfg(target_arch = "x86_64")]
 #[path = "code/x86_64.rs"]
 mod arch;
 
+#[cfg(target_arch = "aarch64")]
+#[path = "code/blocks_aarch64.rs"]
+mod block;
 #[cfg(target_arch = "x86_64")]
 #[path = "code/blocks_x86_64.rs"]
 mod block;
 
+#[cfg(target_arch = "aarch64")]
+#[path = "code/copy_aarch64.rs"]
+mod copy;
 #[cfg(target_arch = "x86_64")]
 #[path = "code/copy_x86_64.rs"]
 mod copy;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use arch as block;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use arch as copy;
 
 pub use arch::{isolated, sustained, wait};
 pub use block::blocks;
@@ -28,10 +48,10 @@ pub use copy::{copy_past_cache, fence};
 /// What is stored in each word, so that whoever reads it back knows that it arrived.
 pub const STORED: u64 = 0x5245_4d41_4e45_4e54;
 
-/// Takes the first bytes of a memory out of all caches.
+/// Takes the first bytes of a memory out of all caches, where the CPU has an instruction that does so.
 pub fn evict(memory: &Memory, len_bytes: usize) {
     const BATCH: usize = 1024;
-    let flush = if arch::has_flush(Flush::Clflushopt) { Flush::Clflushopt } else { Flush::Clflush };
+    let Some(flush) = Flush::evicting() else { return };
     let operation = Operation { store: Store::Nothing, flush, fence: Fence::None };
     let lines = len_bytes.min(memory.len_bytes()) / size_of::<Line>();
     let mut batch = Vec::with_capacity(BATCH);
@@ -43,6 +63,12 @@ pub fn evict(memory: &Memory, len_bytes: usize) {
         unsafe { sustained(operation, &batch) };
     }
     wait();
+}
+
+/// Only for instructions whose availability nobody has asked for.
+#[cold]
+fn unavailable() -> ! {
+    panic!("this CPU has not the instructions, and nobody asked whether it has");
 }
 
 /// 64 bytes.
@@ -63,7 +89,13 @@ pub enum Access {
     Clflushopt,
     /// It is stored to and written back by CLWB.
     Clwb,
-    /// It is stored past the cache, by vectors.
+    /// It is stored to and written back by DC CVAC.
+    CleanPoC,
+    /// It is stored to and written back by DC CVAP.
+    CleanPoP,
+    /// It is stored to and written back by DC CVADP.
+    CleanPoDP,
+    /// It is stored past the cache, by vectors; on 64-bit Arm by STNP, which is a hint only.
     NonTemporal,
     /// It is stored past the cache, by eight MOVNTI, as in Abed Abud et al.
     Movnti,
@@ -125,9 +157,9 @@ impl Scatter {
 /// The width of the vectors that do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Width {
-    /// SSE2.
+    /// SSE2, or a register of Neon.
     Bytes16,
-    /// AVX.
+    /// AVX, or a pair of registers.
     Bytes32,
     /// AVX-512.
     Bytes64,
@@ -138,23 +170,23 @@ pub enum Width {
 pub enum Store {
     /// Nothing, for what a measurement itself takes.
     Nothing,
-    /// MOV, 8 bytes.
+    /// MOV or STR, 8 bytes.
     Mov8,
-    /// MOVDQA, 16 bytes.
+    /// MOVDQA or STR, 16 bytes.
     Vector16,
-    /// VMOVDQA, 32 bytes.
+    /// VMOVDQA or STP, 32 bytes.
     Vector32,
-    /// Two VMOVDQA of 32 bytes each, as in Yoshioka et al.
+    /// Two VMOVDQA of 32 bytes each, as in Yoshioka et al., or two STP.
     Vector32Twice,
-    /// VMOVDQA64, 64 bytes.
+    /// VMOVDQA64 or, for want of a wider one, two STP, 64 bytes.
     Vector64,
     /// MOVNTI, 8 bytes.
     NonTemporal8,
-    /// MOVNTDQ, 16 bytes.
+    /// MOVNTDQ or STNP, 16 bytes.
     NonTemporal16,
-    /// VMOVNTDQ, 32 bytes.
+    /// VMOVNTDQ or STNP, 32 bytes.
     NonTemporal32,
-    /// VMOVNTDQ, 64 bytes.
+    /// VMOVNTDQ or two STNP, 64 bytes.
     NonTemporal64,
     /// REP MOVSQ, 64 bytes.
     RepMovsq,
@@ -177,6 +209,14 @@ pub enum Flush {
     Clflushopt,
     /// CLWB.
     Clwb,
+    /// DC CVAC: to the point of coherency.
+    CleanPoC,
+    /// DC CVAP: to the point of persistence.
+    CleanPoP,
+    /// DC CVADP: to the point of deep persistence.
+    CleanPoDP,
+    /// DC CIVAC: to the point of coherency, and out of the cache.
+    CleanInvalidate,
 }
 
 /// What waits until stores have left.
@@ -188,6 +228,10 @@ pub enum Fence {
     Sfence,
     /// MFENCE.
     Mfence,
+    /// DSB SY, which waits for write-backs.
+    Dsb,
+    /// DMB SY, which orders, and waits for nothing.
+    Dmb,
 }
 
 /// A store, its write-back and what waits for it.
@@ -214,36 +258,87 @@ impl Store {
     }
 }
 
-names!(Store {
+instructions!(Store {
     Nothing = "none",
     Mov8 = "mov8",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Vector16 = "vec16",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Vector32 = "vec32",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Vector32Twice = "vec32x2",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Vector64 = "vec64",
+    #[cfg(target_arch = "x86_64")]
     NonTemporal8 = "nt8",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     NonTemporal16 = "nt16",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     NonTemporal32 = "nt32",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     NonTemporal64 = "nt64",
+    #[cfg(target_arch = "x86_64")]
     RepMovsq = "movsq",
+    #[cfg(target_arch = "x86_64")]
     RepMovsb = "movsb",
+    #[cfg(target_arch = "x86_64")]
     Movdiri = "movdiri",
+    #[cfg(target_arch = "x86_64")]
     Movdir64b = "movdir64b",
 });
 
-names!(Flush { None = "none", Clflush = "clflush", Clflushopt = "clflushopt", Clwb = "clwb" });
+instructions!(Flush {
+    None = "none",
+    #[cfg(target_arch = "x86_64")]
+    Clflush = "clflush",
+    #[cfg(target_arch = "x86_64")]
+    Clflushopt = "clflushopt",
+    #[cfg(target_arch = "x86_64")]
+    Clwb = "clwb",
+    #[cfg(target_arch = "aarch64")]
+    CleanPoC = "dc-cvac",
+    #[cfg(target_arch = "aarch64")]
+    CleanPoP = "dc-cvap",
+    #[cfg(target_arch = "aarch64")]
+    CleanPoDP = "dc-cvadp",
+    #[cfg(target_arch = "aarch64")]
+    CleanInvalidate = "dc-civac",
+});
 
-names!(Fence { None = "none", Sfence = "sfence", Mfence = "mfence" });
+instructions!(Fence {
+    None = "none",
+    #[cfg(target_arch = "x86_64")]
+    Sfence = "sfence",
+    #[cfg(target_arch = "x86_64")]
+    Mfence = "mfence",
+    #[cfg(target_arch = "aarch64")]
+    Dsb = "dsb",
+    #[cfg(target_arch = "aarch64")]
+    Dmb = "dmb",
+});
 
-names!(Access {
+instructions!(Access {
     Load = "load",
     Store = "store",
+    #[cfg(target_arch = "x86_64")]
     Clflush = "clflush",
+    #[cfg(target_arch = "x86_64")]
     Clflushopt = "clflushopt",
+    #[cfg(target_arch = "x86_64")]
     Clwb = "clwb",
+    #[cfg(target_arch = "aarch64")]
+    CleanPoC = "dc-cvac",
+    #[cfg(target_arch = "aarch64")]
+    CleanPoP = "dc-cvap",
+    #[cfg(target_arch = "aarch64")]
+    CleanPoDP = "dc-cvadp",
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     NonTemporal = "nt",
+    #[cfg(target_arch = "x86_64")]
     Movnti = "movnti",
+    #[cfg(target_arch = "x86_64")]
     Movdir64b = "movdir64b",
+    #[cfg(target_arch = "x86_64")]
     Movsq = "movsq",
 });
 
@@ -252,11 +347,46 @@ names!(Width { Bytes16 = "16", Bytes32 = "32", Bytes64 = "64" });
 impl Operation {
     /// Whether this CPU has the instructions.
     pub fn is_available(self) -> bool {
-        arch::has_store(self.store) && arch::has_flush(self.flush)
+        self.missing().is_none()
+    }
+
+    /// The name of the first instruction that this CPU has not.
+    pub fn missing(self) -> Option<&'static str> {
+        let Operation { store, flush, fence } = self;
+        if !arch::has_store(store) {
+            Some(store.name())
+        } else if !arch::has_flush(flush) {
+            Some(flush.name())
+        } else if !fence.is_available() {
+            Some(fence.name())
+        } else {
+            None
+        }
+    }
+}
+
+impl Flush {
+    /// What takes a line out of the cache on this CPU.
+    pub fn evicting() -> Option<Flush> {
+        let flushes = [Flush::Clflushopt, Flush::Clflush, Flush::CleanInvalidate];
+        flushes.into_iter().find(|flush| arch::has_flush(*flush))
+    }
+}
+
+impl Fence {
+    /// What waits for write-backs and for stores past the cache on this kind of CPU.
+    pub const OF_STORES: Fence = arch::FENCE_OF_STORES;
+
+    /// Whether this CPU has the instruction.
+    pub fn is_available(self) -> bool {
+        arch::has_fence(self)
     }
 }
 
 impl Access {
+    /// What stores past the cache on this kind of CPU, if anything does.
+    pub const PAST_CACHE: Access = arch::STORE_PAST_CACHE;
+
     /// Whether this CPU has the instructions.
     pub fn is_available(self, width: Width) -> bool {
         block::has_blocks(self, width)
@@ -281,8 +411,8 @@ mod tests {
         let mut memory = vec![Line([0; 8]); 64];
         let all = Access::ALL.into_iter().flat_map(|access| Width::ALL.map(|width| (access, width)));
         for (access, width, fence) in all.flat_map(|(access, width)| Fence::ALL.map(|fence| (access, width, fence))) {
-            if !access.is_available(width) {
-                println!("not run: this CPU has no {access:?} of {width:?}");
+            if !access.is_available(width) || !fence.is_available() {
+                println!("not run: this CPU has no {access:?} of {width:?}, or no {fence:?}");
                 continue;
             }
             for lines in [1, 7, 8, 9, 16, 19] {
@@ -359,7 +489,7 @@ mod tests {
                     let lines = &mut memory[skip..skip + 8 * LINES];
                     let base = lines.as_mut_ptr().cast::<u8>();
                     let addresses: Vec<*mut u8> = [5, 1, 2].map(|line| base.wrapping_add(64 * line)).to_vec();
-                    let mut times = [0; 3];
+                    let mut times = [u64::MAX; 3];
                     // SAFETY: three lines of the vector, which are aligned; the operation is available.
                     unsafe {
                         if is_isolated {
@@ -368,7 +498,8 @@ mod tests {
                             sustained(operation, &addresses);
                         }
                     }
-                    assert_eq!(times.iter().all(|&ticks| ticks > 0), is_isolated, "{operation:?} {times:?}");
+                    // A counter that makes large steps may tell none.
+                    assert_eq!(times.iter().all(|&ticks| ticks < u64::MAX), is_isolated, "{operation:?} {times:?}");
                     let stored = |line: usize| [5, 1, 2].contains(&line);
                     for line in 0..LINES {
                         let words = if stored(line) { store.len_bytes() / 8 } else { 0 };

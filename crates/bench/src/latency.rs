@@ -1,7 +1,7 @@
 //! How long one operation takes, by itself and among others.
 //!
 //! *Isolated*: the ticks of one operation between two readings of the clock, with an MFENCE before the second, because
-//! neither RDTSCP nor, on some CPUs, SFENCE waits for write-backs. What the same takes with no operation at all is
+//! neither RDTSCP nor, on some CPUs, SFENCE waits for write-backs; on 64-bit Arm with a DSB. What the same takes with no operation at all is
 //! subtracted. *Sustained*: the ticks of a batch, divided by the operations in it.
 
 use std::collections::BTreeMap;
@@ -75,14 +75,9 @@ impl Measure for Latency {
         const KEYS: [Key; 8] = [
             Key::MEMORY,
             Key::PAGES,
-            Key { name: "store", about: "how bytes are stored", form: Form::Choice(&Store::NAMES), default: "mov8" },
-            Key {
-                name: "flush",
-                about: "what starts their write-back",
-                form: Form::Choice(&Flush::NAMES),
-                default: "none",
-            },
-            Key { name: "fence", about: "what waits for them", form: Form::Choice(&Fence::NAMES), default: "none" },
+            Key { name: "store", about: "how bytes are stored", form: Store::FORM, default: "mov8" },
+            Key { name: "flush", about: "what starts their write-back", form: Flush::FORM, default: "none" },
+            Key { name: "fence", about: "what waits for them", form: Fence::FORM, default: "none" },
             Key {
                 name: "state",
                 about: "how lines are before: in no cache, clean, dirty, or as the operation before left them",
@@ -132,12 +127,11 @@ impl Measure for Latency {
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
         let stores = Stores::of(cell);
-        if !stores.operation.is_available() {
-            return Err(Error::unavailable(format!(
-                "this CPU has no {} or no {}",
-                cell.word("store"),
-                cell.word("flush")
-            )));
+        if let Some(name) = stores.operation.missing() {
+            return Err(Error::unavailable(format!("this CPU has no {name}")));
+        }
+        if stores.state != State::Left && Flush::evicting().is_none() {
+            return Err(Error::unavailable("nothing takes a line out of the cache of this CPU".into()));
         }
         let operations = ISOLATED + stores.batch_len() * BATCHES;
         let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
@@ -214,6 +208,9 @@ impl Stores {
             (_, Flush::Clflush) => Access::Clflush,
             (_, Flush::Clflushopt) => Access::Clflushopt,
             (_, Flush::Clwb) => Access::Clwb,
+            (_, Flush::CleanPoC | Flush::CleanInvalidate) => Access::CleanPoC,
+            (_, Flush::CleanPoP) => Access::CleanPoP,
+            (_, Flush::CleanPoDP) => Access::CleanPoDP,
         };
         Touch::new(device, access, fence, 64, false)
     }
@@ -279,16 +276,19 @@ impl Stores {
 }
 
 /// Brings lines into a state.
+///
+/// # Panics
+/// If that is another than [`State::Left`] and nothing takes a line out of the cache.
 fn prepare(state: State, addresses: &[*mut u8]) {
     let run = |store, flush| {
-        // SAFETY: the caller's lines; the instructions are those of every x86-64 CPU.
+        // SAFETY: the caller's lines; the CPU has the instructions.
         unsafe { code::sustained(Operation { store, flush, fence: Fence::None }, addresses) };
         code::wait();
     };
     if state == State::Left {
         return;
     }
-    run(Store::Nothing, Flush::Clflush);
+    run(Store::Nothing, Flush::evicting().expect("`needs` asked"));
     if state != State::Cold {
         // SAFETY: as above.
         addresses.iter().for_each(|address| _ = unsafe { address.read_volatile() });

@@ -69,7 +69,12 @@ impl Measure for Loaded {
                 form: Form::Count { least: 0, most: MIXED as u64 },
                 default: "10",
             },
-            Key { name: "store", about: "how the others store", form: Form::Choice(&Access::NAMES), default: "nt" },
+            Key {
+                name: "store",
+                about: "how the others store",
+                form: Access::FORM,
+                default: Access::PAST_CACHE.name(),
+            },
             Key {
                 name: "pause",
                 about: "nanoseconds for which each of them waits after 4 KiB",

@@ -42,8 +42,19 @@ pub struct Machine {
     pub pair_ticks: u64,
 }
 
-const INSTRUCTIONS: [&str; 9] =
-    ["avx", "avx512f", "clflush", "clflushopt", "clwb", "movdiri", "movdir64b", "constant_tsc", "nonstop_tsc"];
+const INSTRUCTIONS: [&str; 11] = [
+    "avx",
+    "avx512f",
+    "clflush",
+    "clflushopt",
+    "clwb",
+    "movdiri",
+    "movdir64b",
+    "constant_tsc",
+    "nonstop_tsc",
+    "dcpop",
+    "dcpodp",
+];
 
 impl Machine {
     /// This one.

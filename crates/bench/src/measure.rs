@@ -107,6 +107,13 @@ pub enum Form {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// An instruction.
+    Instruction {
+        /// Those of this kind of CPU.
+        here: &'static [&'static str],
+        /// Those of every kind.
+        known: &'static [&'static str],
+    },
     /// An order of lines or blocks.
     Order,
     /// `dram`, a folder, a device or `model:PROFILE`.
@@ -123,7 +130,7 @@ impl Form {
             Form::Bytes { multiple_of } => format!("multiples of {multiple_of} bytes"),
             Form::Count { least, most } => format!("{least} to {most}"),
             Form::Real { least, most } => format!("{least} to {most}"),
-            Form::Choice(words) => words.join(", "),
+            Form::Choice(words) | Form::Instruction { here: words, .. } => words.join(", "),
             Form::Order => "sequential, random, stride:BYTES, zipf:EXPONENT, same-line".into(),
             Form::Place => "dram, a folder, a device, model:PROFILE".into(),
             Form::Chain => "ACCESS:BYTES[/FENCE], joined by +".into(),
@@ -154,6 +161,22 @@ impl Key {
         default: "1",
     };
 
+    /// What several texts say that it is set to. Of instructions those of other kinds of CPUs are left out beside one of this
+    /// kind: a plan names the counterparts next to each other.
+    ///
+    /// # Errors
+    /// As [`Key::values`].
+    pub(crate) fn list<E>(&self, values: impl IntoIterator<Item = Result<Vec<Value>, E>>) -> Result<Vec<Value>, E> {
+        let mut values = values.into_iter().collect::<Result<Vec<_>, E>>()?.concat();
+        if let Form::Instruction { here, .. } = self.form {
+            let is_here = |value: &Value| here.iter().any(|word| *value == Value::from(*word));
+            if values.iter().any(is_here) {
+                values.retain(is_here);
+            }
+        }
+        Ok(values)
+    }
+
     /// What a text says that it is set to: one value, a range, or `all` words.
     ///
     /// # Errors
@@ -180,15 +203,21 @@ impl Key {
                 real if (*least..=*most).contains(&real) => Ok(vec![Value::Real(real)]),
                 real => Err(format!("{real} is not between {least} and {most}")),
             },
-            Form::Choice(words) if text == "all" => Ok(words.iter().map(|word| Value::from(*word)).collect()),
-            Form::Choice(words) => match words.contains(&text) {
-                true => Ok(vec![Value::from(text)]),
-                false => Err(format!("'{text}' is none of: {}, all", words.join(", "))),
-            },
+            Form::Choice(words) => choice(words, words, text),
+            Form::Instruction { here, known } => choice(here, known, text),
             Form::Order => Pattern::named(text).map(|_| vec![Value::from(text)]),
             Form::Place => Place::named(text).map(|_| vec![Value::from(text)]),
             Form::Chain => operations::steps(text).map(|_| vec![Value::from(text)]),
         }
+    }
+}
+
+/// A word, or all `words` of this machine; more are `known`.
+fn choice(words: &[&str], known: &[&str], text: &str) -> Result<Vec<Value>, String> {
+    match text {
+        "all" => Ok(words.iter().map(|word| Value::from(*word)).collect()),
+        _ if known.contains(&text) => Ok(vec![Value::from(text)]),
+        _ => Err(format!("'{text}' is none of: {}, all", words.join(", "))),
     }
 }
 

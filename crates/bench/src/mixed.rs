@@ -46,19 +46,14 @@ impl Measure for Mixed {
                 default: "256Mi",
             },
             Key { name: "order", about: "the order of the blocks of both", form: Form::Order, default: "sequential" },
-            Key {
-                name: "first",
-                about: "what the first threads do",
-                form: Form::Choice(&Access::NAMES),
-                default: "load",
-            },
+            Key { name: "first", about: "what the first threads do", form: Access::FORM, default: "load" },
             block("first-block", "bytes of their blocks"),
             threads("first-threads", "how many they are"),
             Key {
                 name: "second",
                 about: "what the second threads do",
-                form: Form::Choice(&Access::NAMES),
-                default: "nt",
+                form: Access::FORM,
+                default: Access::PAST_CACHE.name(),
             },
             block("second-block", "bytes of their blocks"),
             threads("second-threads", "how many they are"),
@@ -179,6 +174,10 @@ mod tests {
             plan.set(key, text).unwrap();
         }
         for cell in plan.cells().unwrap() {
+            if let Err(error) = Mixed.needs(&cell) {
+                println!("not run: {cell}: {error}");
+                continue;
+            }
             let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();
             let sample = Mixed.sample(&cell, &mut site, 1).unwrap();
             let [both, first, second] = sample.values[..] else { panic!("{sample:?}") };

@@ -128,6 +128,7 @@ impl Touch {
         let missing = |what: &str| Err(Error::unavailable(format!("the profile {} has no {what}", device.name)));
         let persist_ns = match access {
             Access::Clflush | Access::Clflushopt | Access::Clwb => device.flush_persist_ns,
+            Access::CleanPoC | Access::CleanPoP | Access::CleanPoDP => device.flush_persist_ns,
             _ => device.nt_persist_ns,
         };
         match access {

@@ -30,6 +30,14 @@ pub struct Step {
     pub fence: Fence,
 }
 
+const READ_AND_WRITE_BACK: &str = if cfg!(target_arch = "x86_64") {
+    "load:64+clwb:64/sfence"
+} else if cfg!(target_arch = "aarch64") {
+    "load:64+dc-cvac:64/dsb"
+} else {
+    "load:64+store:64"
+};
+
 /// Most operations of a chain.
 const MAX_STEPS: usize = 16;
 /// Chains between two looks at whether the time is over.
@@ -53,7 +61,7 @@ impl Measure for Operations {
                 name: "chain",
                 about: "operations, such as load:256+nt:64/sfence: an access, bytes, and what waits",
                 form: Form::Chain,
-                default: "load:64+clwb:64/sfence",
+                default: READ_AND_WRITE_BACK,
             },
             Key {
                 name: "size",
@@ -84,6 +92,9 @@ impl Measure for Operations {
         let (steps, threads) = (steps(cell.word("chain")).expect("the plan was checked"), cell.len("threads"));
         if let Some(step) = steps.iter().find(|step| !step.access.is_available(Width::widest())) {
             return Err(Error::unavailable(format!("this CPU has no {}", step.access.name())));
+        }
+        if let Some(step) = steps.iter().find(|step| !step.fence.is_available()) {
+            return Err(Error::unavailable(format!("this CPU has no {}", step.fence.name())));
         }
         let largest = steps.iter().map(|step| step.block_bytes).max().unwrap_or(0);
         if cell.len("size") / threads < 2 * largest {
@@ -161,12 +172,12 @@ fn step(text: &str) -> std::result::Result<Step, String> {
     let expected = || format!("'{text}' is no operation: expected one such as load:256 or nt:64/sfence");
     let (operation, fence) = text.split_once('/').unwrap_or((text, "none"));
     let (access, bytes) = operation.split_once(':').ok_or_else(expected)?;
-    let known = |names: &[&str], name: &str| match names.contains(&name) {
-        true => Ok(()),
-        false => Err(format!("'{name}' is none of: {}", names.join(", "))),
+    let is_one = |form: Form, name: &str| match form {
+        Form::Instruction { known, .. } if known.contains(&name) => Ok(()),
+        _ => Err(format!("'{name}' is none of: {}", form.expected())),
     };
-    known(&Access::NAMES, access)?;
-    known(&Fence::NAMES, fence)?;
+    is_one(Access::FORM, access)?;
+    is_one(Fence::FORM, fence)?;
     match value::number(bytes)? {
         bytes if bytes > 0 && bytes.is_multiple_of(LINE_BYTES as u64) && bytes <= 1 << 20 => {
             Ok(Step { access: Access::named(access), block_bytes: bytes as usize, fence: Fence::named(fence) })
@@ -252,7 +263,11 @@ mod tests {
     #[test]
     fn a_chain_loads_and_stores_what_lies_there() {
         let mut plan = Plan::built_in("operations").unwrap();
-        for (key, text) in [("size", "1Mi"), ("threads", "1,2"), ("chain", "load:64+clwb:64/sfence,load:256+nt:512")] {
+        for (key, text) in [
+            ("size", "1Mi"),
+            ("threads", "1,2"),
+            ("chain", "load:64+clwb:64/sfence,load:64+dc-cvac:64/dsb,load:256+nt:512"),
+        ] {
             plan.set(key, text).unwrap();
         }
         for cell in plan.cells().unwrap() {

@@ -22,7 +22,9 @@
 //!   scale: log-log
 //! ```
 //!
-//! Each entry of `cells` stands for all combinations of what its keys are set to.
+//! Each entry of `cells` stands for all combinations of what its keys are set to. `all` are the instructions of this kind of
+//! CPU. A list may name those of several kinds, as in `fence: [sfence, dsb]`: where it has one of this kind, the others are
+//! left out, and where it has none, its cells cannot be measured here.
 
 mod yaml;
 
@@ -221,8 +223,8 @@ impl Plan {
         let mut is_met = false;
         for experiment in &mut self.experiments {
             if let Some(key) = experiment.key(name) {
-                let values: std::result::Result<Vec<_>, _> = texts.split(',').map(|text| key.values(text)).collect();
-                experiment.sets.insert(key.name, values.map_err(refuse)?.concat());
+                let values = key.list(texts.split(',').map(|text| key.values(text))).map_err(refuse)?;
+                experiment.sets.insert(key.name, values);
                 is_met = true;
             }
         }
@@ -270,9 +272,8 @@ impl Experiment {
                 let keys: Vec<&str> = measure.keys().iter().map(|key| key.name).collect();
                 return Err(at.refuse(format!("'{key}' is no key of {}; it has: {}", measure.name(), keys.join(", "))));
             };
-            let values =
-                node.items().iter().map(|item| item.parsed(|text| known.values(text))).collect::<Result<Vec<_>>>()?;
-            experiment.sets.insert(known.name, values.concat());
+            let values = known.list(node.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
+            experiment.sets.insert(known.name, values);
         }
         Ok(experiment)
     }
@@ -371,9 +372,8 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
     for (name, at, values) in find("where").map(|node| node.entries()).transpose()?.unwrap_or_default() {
         let known =
             experiment.key(&name).ok_or_else(|| at.refuse(format!("'{name}' is no key of {}", measure.name())))?;
-        let values =
-            values.items().iter().map(|item| item.parsed(|text| known.values(text))).collect::<Result<Vec<_>>>()?;
-        filter.insert(name, values.concat());
+        let values = known.list(values.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
+        filter.insert(name, values);
     }
     Ok(Figure {
         title: need("title")?.text()?,
@@ -409,6 +409,7 @@ fn published(node: &Node<'_>) -> Result<Published> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::{Fence, Flush};
 
     fn refused(text: &str) -> String {
         Plan::parse("dir/p.yaml", text).unwrap_err().to_string()
@@ -432,13 +433,31 @@ mod tests {
 
     #[test]
     fn cells_are_all_combinations_and_none_comes_twice() {
-        let text = "cells:\n- measure: latency\n  store: [mov8, nt8]\n  flush: all\n  size: 64:*2:256\n- {measure: latency, size: 64, store: mov8}";
+        let text = "cells:\n- measure: latency\n  store: [mov8, none]\n  flush: all\n  size: 64:*2:256\n- {measure: latency, size: 64, store: mov8}";
         let cells = Plan::parse("dir/p.yaml", text).unwrap().cells().unwrap();
-        assert_eq!(cells.len(), 2 * 4 * 3);
+        assert_eq!(cells.len(), 2 * Flush::NAMES.len() * 3);
         assert_eq!(
             cells[0].to_string(),
             "latency memory=dram pages=2Mi store=mov8 flush=none fence=none state=left order=sequential size=64"
         );
+    }
+
+    /// The same plan means something on each kind of CPU.
+    #[test]
+    fn of_instructions_those_of_other_kinds_of_cpus_are_left_out() {
+        let mut plan = Plan::built_in("latency").unwrap();
+        let mut fences = |texts: &str| {
+            plan.set("fence", texts).unwrap();
+            plan.cells().unwrap().iter().map(|cell| cell.word("fence").to_owned()).collect::<Vec<_>>()
+        };
+        let known = Fence::KNOWN.join(",");
+        assert_eq!(fences(&known), Fence::NAMES);
+        assert_eq!(fences("all"), Fence::NAMES);
+        let foreign: Vec<&str> = Fence::KNOWN.into_iter().filter(|name| !Fence::NAMES.contains(name)).collect();
+        assert_eq!(fences(&foreign.join(",")), foreign);
+        let cells = plan.cells().unwrap();
+        assert!(cells.iter().all(|cell| matches!(cell.needs(), Err(Error::Unavailable { .. }))));
+        assert!(plan.set("fence", "fences").is_err());
     }
 
     #[test]
@@ -446,9 +465,10 @@ mod tests {
         let mut plan = Plan::built_in("quick").unwrap();
         plan.set("threads", "2,3").unwrap();
         plan.set("size", "1Mi").unwrap();
+        plan.set("access", "load,store").unwrap();
         let cells = plan.cells().unwrap();
         assert!(cells.iter().all(|cell| cell.number("size") == 1 << 20));
-        assert_eq!(cells.iter().filter(|cell| cell.measure == "bandwidth").count(), 4 * 2);
+        assert_eq!(cells.iter().filter(|cell| cell.measure == "bandwidth").count(), 2 * 2);
         assert_eq!(
             plan.set("speed", "1").unwrap_err().to_string(),
             "--speed: no measurement of this plan has this key"
@@ -499,7 +519,9 @@ mod tests {
     #[test]
     fn plans_with_too_many_cells_are_refused() {
         let sizes = "64:+64:64000";
-        let text = format!("cells:\n- {{measure: latency, size: '{sizes}', store: all, flush: all, fence: all}}");
+        let text = format!(
+            "cells:\n- {{measure: latency, size: '{sizes}', store: all, flush: all, fence: all, state: all, pages: all, order: [sequential, random]}}"
+        );
         let error = Plan::parse("p", &text).unwrap().cells().unwrap_err().to_string();
         assert_eq!(error, "p: latency alone has more than 20000 cells");
     }

@@ -4,7 +4,7 @@ use crate::chain::Cycle;
 use crate::clock::Clock;
 use crate::code::{self, Fence, Flush, Operation, Store};
 use crate::error::{Error, Result};
-use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
+use crate::measure::{Better, Cell, Key, Measure, Metric, Needs, Sample};
 use crate::site::Site;
 
 /// The measurement `reload`.
@@ -29,12 +29,7 @@ impl Measure for Reload {
         const KEYS: [Key; 3] = [
             Key::MEMORY,
             Key { default: "4Ki", ..Key::PAGES },
-            Key {
-                name: "flush",
-                about: "what has written the line back",
-                form: Form::Choice(&Flush::NAMES),
-                default: "all",
-            },
+            Key { name: "flush", about: "what has written the line back", form: Flush::FORM, default: "all" },
         ];
         &KEYS
     }
@@ -53,8 +48,8 @@ impl Measure for Reload {
     }
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
-        if !operation(cell).is_available() {
-            return Err(Error::unavailable(format!("this CPU has no {}", cell.word("flush"))));
+        if let Some(name) = operation(cell).missing() {
+            return Err(Error::unavailable(format!("this CPU has no {name}")));
         }
         Ok(Needs {
             memory_bytes: LEN_BYTES,

@@ -49,7 +49,7 @@ impl<'m> Stream<'m> {
                 && part.start.is_multiple_of(LINE_BYTES),
             "{kind:?}"
         );
-        assert!(kind.access.is_available(kind.width), "{kind:?}");
+        assert!(kind.access.is_available(kind.width) && kind.fence.is_available(), "{kind:?}");
         let (start, blocks) = (memory.base().wrapping_add(part.start), part.len() / kind.block_bytes);
         let order = Order::new(kind.pattern, start, blocks, kind.block_bytes, turn_bytes, seed);
         let line = if kind.access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
@@ -157,7 +157,7 @@ pub fn fill(memory: &mut Memory, len_bytes: usize) {
     // SAFETY: whole lines of the memory, which is borrowed alone; every CPU has these instructions.
     unsafe {
         let one = Blocks::List(&addresses);
-        code::blocks(Access::Store, Width::Bytes16, Fence::Sfence, one, len_bytes / LINE_BYTES, &mut line);
+        code::blocks(Access::Store, Width::Bytes16, Fence::OF_STORES, one, len_bytes / LINE_BYTES, &mut line);
     }
 }
 

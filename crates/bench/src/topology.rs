@@ -66,8 +66,8 @@ impl Measure for Topology {
             Key {
                 name: "access",
                 about: "what is done with each line of a block",
-                form: Form::Choice(&Access::NAMES),
-                default: "nt",
+                form: Access::FORM,
+                default: Access::PAST_CACHE.name(),
             },
             Key { name: "block", about: "bytes of a block", form: Form::Bytes { multiple_of: 64 }, default: "4Ki" },
             Key { name: "order", about: "the order of the blocks", form: Form::Order, default: "sequential" },
@@ -291,6 +291,7 @@ mod tests {
         let bandwidth = |layout: &str, threads: &str| {
             let keys = [
                 ("memory", "model:optane-100-dimm*6"),
+                ("access", "nt"),
                 ("layout", layout),
                 ("chunk", "4Ki"),
                 ("block", "24Ki"),

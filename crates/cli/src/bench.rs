@@ -258,11 +258,13 @@ impl Keys {
 impl Args for Keys {
     fn augment_args(command: clap::Command) -> clap::Command {
         Keys::all().into_iter().fold(command, |command, (key, measures)| {
-            let words =
-                if let Form::Choice(words) = &key.form { format!(": {}", words.join(", ")) } else { String::new() };
+            let words = match &key.form {
+                form @ (Form::Choice(_) | Form::Instruction { .. }) => format!(": {}", form.expected()),
+                _ => String::new(),
+            };
             let help = format!("{}{words} ({})", key.about, measures.join(", "));
             let values = match &key.form {
-                Form::Choice(_) => "WORDS",
+                Form::Choice(_) | Form::Instruction { .. } => "WORDS",
                 Form::Bytes { .. } => "BYTES",
                 Form::Count { .. } => "NUMBERS",
                 Form::Real { .. } => "REALS",

@@ -2,7 +2,7 @@
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use super::{Access, Blocks, Fence, Line, Width};
+use super::{Access, Blocks, Fence, Line, Width, unavailable};
 
 /// Runs over blocks: groups of eight lines while there are so many, then single lines, then what waits. The address of the
 /// next block comes from a list, or is computed beside the accesses from the number of the block, which costs nothing where
@@ -279,6 +279,7 @@ macro_rules! with_wait {
             (Blocks::Scattered(s, n), Fence::Mfence) => {
                 for_each_block!(scattered!(), n.start, n.end - n.start, s, $lines, $line, $begin, $end, "mfence", $one)
             }
+            (_, Fence::Dsb | Fence::Dmb) => unavailable(),
         }
     };
 }
@@ -330,6 +331,7 @@ pub unsafe fn blocks(access: Access, width: Width, fence: Fence, blocks: Blocks<
         (Access::Movnti, _) => run!("mov r8, [{line}]", "", movnti),
         (Access::Movdir64b, _) => run!("", "", movdir64b),
         (Access::Movsq, _) => run!("", "", movsq),
+        (Access::CleanPoC | Access::CleanPoP | Access::CleanPoDP, _) => unavailable(),
     }
 }
 
@@ -345,6 +347,7 @@ pub(super) fn has_blocks(access: Access, width: Width) -> bool {
         Access::Clwb => has_width && super::arch::has_flush(super::Flush::Clwb),
         Access::Movdir64b => super::arch::has_store(super::Store::Movdir64b),
         Access::Movnti | Access::Movsq => true,
+        Access::CleanPoC | Access::CleanPoP | Access::CleanPoDP => false,
         _ => has_width,
     }
 }

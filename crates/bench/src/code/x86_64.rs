@@ -2,7 +2,10 @@
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use super::{Fence, Flush, Line, Operation, Store};
+use super::{Access, Fence, Flush, Line, Operation, Store, unavailable};
+
+pub(super) const FENCE_OF_STORES: Fence = Fence::Sfence;
+pub(super) const STORE_PAST_CACHE: Access = Access::NonTemporal;
 
 static LINE: Line = Line([super::STORED; 8]);
 
@@ -125,6 +128,7 @@ macro_rules! with_flush {
             Flush::Clflush => with_fence!($operation, $run, $load, $end, $store, "clflush [rax]"),
             Flush::Clflushopt => with_fence!($operation, $run, $load, $end, $store, "clflushopt [rax]"),
             Flush::Clwb => with_fence!($operation, $run, $load, $end, $store, "clwb [rax]"),
+            Flush::CleanPoC | Flush::CleanPoP | Flush::CleanPoDP | Flush::CleanInvalidate => unavailable(),
         }
     };
 }
@@ -135,6 +139,7 @@ macro_rules! with_fence {
             Fence::None => $run!($load, $end, $store, $flush, ""),
             Fence::Sfence => $run!($load, $end, $store, $flush, "sfence"),
             Fence::Mfence => $run!($load, $end, $store, $flush, "mfence"),
+            Fence::Dsb | Fence::Dmb => unavailable(),
         }
     };
 }
@@ -198,7 +203,13 @@ pub(super) fn has_flush(flush: Flush) -> bool {
         Flush::None | Flush::Clflush => true,
         Flush::Clflushopt => leaf_7_ebx() >> 23 & 1 == 1,
         Flush::Clwb => leaf_7_ebx() >> 24 & 1 == 1,
+        Flush::CleanPoC | Flush::CleanPoP | Flush::CleanPoDP | Flush::CleanInvalidate => false,
     }
+}
+
+/// Whether this CPU has the instruction.
+pub(super) fn has_fence(fence: Fence) -> bool {
+    matches!(fence, Fence::None | Fence::Sfence | Fence::Mfence)
 }
 
 // CPUID leaf 7 (Intel SDM volume 2, CPUID).

@@ -16,7 +16,12 @@ fn ask(address: *const i8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address);
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint, which no address makes fail.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 
@@ -33,7 +38,7 @@ pub(super) fn read_on<T>(row: &T) {
     }
 }
 
-/// Copies rows past the cache. They are others' to see after [`wait`].
+/// Copies rows past the cache, on CPUs that have stores which do so. They are others' to see after [`wait`].
 ///
 /// # Safety
 /// `to` is writable for the rows, nobody else reads or writes there, and both its address and their length in bytes are
@@ -64,4 +69,6 @@ pub(super) fn wait() {
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
 }
