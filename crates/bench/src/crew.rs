@@ -65,9 +65,11 @@ impl Done {
 }
 
 /// Has each worker do turns for so long, and counts those in a window in which all of them work: it opens after a fifth of
-/// the time has been spent warming up, and a worker whose window has closed goes on until all windows have. A worker counts
-/// one turn at least. Worker k runs on the k-th CPU, again from the first on when there are more workers. A worker's turn
-/// returns what it did.
+/// the time has been spent warming up, and a worker whose window has closed goes on until all windows have. Worker k runs on
+/// the k-th CPU, again from the first on when there are more workers. A worker's turn returns what it did.
+///
+/// A worker that has a CPU to itself counts whole turns, one at least, by its own clock. Where workers share CPUs one that waits
+/// for its CPU does not see the window open, so all have the same window, and count the turns that end in it.
 ///
 /// # Errors
 /// `Unavailable` when a CPU cannot be had.
@@ -86,9 +88,13 @@ pub fn work_together_on<W>(cpus: &[usize], workers: Vec<W>, for_time: Duration) 
 where
     W: FnMut() -> u64 + Send,
 {
-    let window =
-        Window { start: Barrier::new(workers.len() + 1), phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0) };
     let count = workers.len();
+    let window = Window {
+        start: Barrier::new(count + 1),
+        phase: AtomicU8::new(WARM),
+        closed: AtomicUsize::new(0),
+        is_shared: count > cpus.len(),
+    };
     std::thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
@@ -103,11 +109,16 @@ where
             })
             .collect();
         window.start.wait();
-        for (phase, time) in [(OPEN, for_time / 5), (CLOSED, for_time)] {
+        let mut changed_ns = [0; 2];
+        for ((phase, time), changed_ns) in [(OPEN, for_time / 5), (CLOSED, for_time)].into_iter().zip(&mut changed_ns) {
             std::thread::sleep(time);
             window.phase.store(phase, Ordering::Relaxed);
+            *changed_ns = monotonic_ns();
         }
-        handles.into_iter().map(|handle| handle.join().expect("a worker does not panic")).collect()
+        let common_ns = changed_ns[1] - changed_ns[0];
+        let ended = |done: Done| if window.is_shared { Done { ns: common_ns, ..done } } else { done };
+        let joined = handles.into_iter().map(|handle| handle.join().expect("a worker does not panic").map(ended));
+        joined.collect()
     })
 }
 
@@ -117,6 +128,8 @@ struct Window {
     phase: AtomicU8,
     /// Workers whose window has closed.
     closed: AtomicUsize,
+    /// Whether workers share CPUs.
+    is_shared: bool,
 }
 
 const WARM: u8 = 0;
@@ -130,11 +143,18 @@ impl Window {
             turn();
         }
         let opened = monotonic_ns();
-        let mut work = turn();
-        while self.phase.load(Ordering::Relaxed) != CLOSED {
-            work += turn();
+        let mut done = Done::default();
+        loop {
+            let work = turn();
+            let is_over = self.phase.load(Ordering::Relaxed) == CLOSED;
+            if !(is_over && self.is_shared) {
+                done.work += work;
+            }
+            if is_over {
+                break;
+            }
         }
-        let done = Done { work, ns: monotonic_ns() - opened };
+        done.ns = monotonic_ns() - opened;
         self.closed.fetch_add(1, Ordering::Relaxed);
         while self.closed.load(Ordering::Relaxed) < workers {
             turn();
@@ -201,6 +221,22 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What several workers do on one CPU is no more than what it can do.
+    #[test]
+    fn workers_that_share_cpus_do_not_count_the_same_time_twice() {
+        let one = cpus()[..1].to_vec();
+        let spin = || {
+            let start = monotonic_ns();
+            while monotonic_ns() - start < 20_000 {}
+            20
+        };
+        let done = work_together_on(&one, vec![spin; 8], Duration::from_millis(40)).unwrap();
+        assert!(done.iter().all(|each| each.ns == done[0].ns), "{done:?}");
+        // A turn that its worker was taken off its CPU in still lasts 20 us of the clock; no more of them fit into the window.
+        let microseconds: u64 = done.iter().map(|done| done.work).sum();
+        assert!(microseconds * 1000 <= done[0].ns * 2, "{done:?}");
+    }
 
     #[test]
     fn workers_start_together_and_tell_what_they_did() {
