@@ -1,8 +1,8 @@
 /* Vectors over a pool's memory.
  *
- * Each large vector is a private mapping of its own: the pages are the pool's until they are written to, and a page that
- * is written to is copied by the kernel. So the address is the same for reading and for writing, nothing is ever copied
- * to give out a pointer, and what is written never reaches the pool. */
+ * Each large vector is a private mapping of its own, an ALTREP vector from when it is first looked into: the pages are the
+ * pool's until they are written to, and a page that is written to is copied by the kernel. So the address is the same for
+ * reading and for writing, nothing is ever copied to give out a pointer, and what is written never reaches the pool. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -15,15 +15,17 @@
 #include <R_ext/Altrep.h>
 #include <R_ext/Rallocators.h>
 
-/* A mapping, and where its items begin. The vector whose items they are gives it back when R sweeps it away: a finalizer
- * would be too early, for R runs those of everything that one collection finds in any order, and another one may still
- * look at the vector, or keep it. */
-struct mapped {
-    remanent_mapping *mapping;
+/* What an ALTREP vector has: its items, wherever they lie. */
+struct items {
+    /* NULL until they are asked for. */
     void *data;
     R_xlen_t length;
-    /* A native vector has it, and gives it back. */
-    int is_taken;
+    /* NULL before, and where they had to be copied. */
+    remanent_mapping *mapping;
+    /* What they are mapped from, as long as they are not. */
+    remanent_view *view;
+    uint32_t buffer;
+    struct known known;
 };
 
 enum counter { MAPPED, COPIED, MATERIALISED, DUPLICATED, POINTERS, WRITABLE_POINTERS, REGIONS, SUBSETS, COUNTERS };
@@ -45,14 +47,19 @@ size_t item_bytes(SEXPTYPE type) {
     }
 }
 
-/* An ALTREP vector consists of a native one, which has the items, and of what is known of them. */
-static SEXP items_of(SEXP x) { return R_altrep_data1(x); }
-static int *known_of(SEXP x) { return INTEGER(R_altrep_data2(x)); }
+/* Where R has a vector's items, from where its allocation starts, its own record of the allocator included. */
+static size_t header_bytes(void) {
+    static size_t known;
+    if (!known) {
+        SEXP probe = PROTECT(Rf_allocVector(REALSXP, 1000));
+        known = (size_t)((char *)REAL(probe) - (char *)probe) + sizeof(R_allocator_t);
+        UNPROTECT(1);
+    }
+    return known;
+}
 
-enum { NO_NA, SORTEDNESS, KNOWN };
-
-/* Mappings that live, and when R is to look for those that nobody has any more: R does not know what they cost, and a
- * process has only so many (vm.max_map_count, 65530 unless it was changed; a vector takes two or three). */
+/* Vectors that live, and when R is to look for those that nobody has any more: R does not know what their mappings cost, and
+ * a process has only so many (vm.max_map_count, 65530 unless it was changed; a vector takes one to three). */
 static double live, collect_at = 8192;
 
 static void make_room_for_mapping(void) {
@@ -63,31 +70,84 @@ static void make_room_for_mapping(void) {
     collect_at = live * 2 > 8192 ? live * 2 : 8192;
 }
 
-static void release(struct mapped *mapped) {
+static SEXP copied(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
+    counters[COPIED]++;
+    SEXP made = PROTECT(Rf_allocVector(type, length));
+    if (length > 0)
+        check(remanent_view_copy(view, buffer, DATAPTR(made), (uint64_t)length * item_bytes(type)));
+    UNPROTECT(1);
+    return made;
+}
+
+/* Maps a buffer, unless the process has as many mappings as it can have. */
+static int map(remanent_view *view, uint32_t buffer, uint64_t room_bytes, remanent_mapping **mapping, void **data) {
+    int code = remanent_view_private(view, buffer, room_bytes, mapping, data);
+    if (code != REMANENT_OK && remanent_error_errno() != ENOMEM)
+        return code;
+    counters[*mapping ? MAPPED : MATERIALISED]++;
+    return REMANENT_OK;
+}
+
+/* ---- what an ALTREP vector has ---- */
+
+/* The bytes that R keeps for it, which are given back when R sweeps the vector away: a finalizer would be too early, for R
+ * runs those of everything that one collection finds in any order, and another one may still look at the vector, or keep
+ * it. */
+static struct items *items_of(SEXP x) { return (struct items *)RAW(R_altrep_data1(x)); }
+
+static void *allocate(R_allocator_t *allocator, size_t bytes) {
+    (void)allocator;
+    return calloc(1, bytes);
+}
+
+static void release_items(R_allocator_t *allocator, void *memory) {
+    (void)allocator;
+    struct items *items = (struct items *)((char *)memory + header_bytes());
     live--;
-    remanent_mapping_release(mapped->mapping);
-    free(mapped);
+    remanent_mapping_release(items->mapping);
+    remanent_view_release(items->view);
+    free(memory);
+}
+
+/* Maps what nobody has looked at yet: what is restored and not used costs no mapping. */
+static void find(SEXP x) {
+    struct items *items = items_of(x);
+    check(map(items->view, items->buffer, 0, &items->mapping, &items->data));
+    if (!items->mapping) {
+        SEXP copy = copied(items->view, items->buffer, TYPEOF(x), items->length);
+        R_set_altrep_data2(x, copy);
+        items->data = DATAPTR(copy);
+    }
+    /* The mapping holds what it shows. Who holds it as well is in the way of writing changed pages back. */
+    remanent_view_release(items->view);
+    items->view = NULL;
+}
+
+static void *data_of(SEXP x) {
+    struct items *items = items_of(x);
+    if (!items->data)
+        find(x);
+    return items->data;
 }
 
 /* ---- methods of all classes ---- */
 
-static R_xlen_t length_of(SEXP x) { return XLENGTH(items_of(x)); }
+static R_xlen_t length_of(SEXP x) { return items_of(x)->length; }
 
 static void *pointer_to(SEXP x, Rboolean writable) {
     if (writable) {
         counters[WRITABLE_POINTERS]++;
         /* Whoever may write may break what was known. */
-        known_of(x)[NO_NA] = 0;
-        known_of(x)[SORTEDNESS] = UNKNOWN_SORTEDNESS;
+        items_of(x)->known = (struct known){0, UNKNOWN_SORTEDNESS};
     } else {
         counters[POINTERS]++;
     }
-    return DATAPTR(items_of(x));
+    return data_of(x);
 }
 
 static const void *pointer_or_null(SEXP x) {
     counters[POINTERS]++;
-    return DATAPTR_RO(items_of(x));
+    return data_of(x);
 }
 
 /* R makes the copy itself, by value. */
@@ -99,7 +159,7 @@ static SEXP duplicate(SEXP x, Rboolean deep) {
 
 static Rboolean inspect(SEXP x, int pre, int deep, int pvec, void (*inspect_subtree)(SEXP, int, int, int)) {
     (void)pre, (void)deep, (void)pvec, (void)inspect_subtree;
-    Rprintf(" remanent mapping (len=%.0f, data=%p)\n", (double)length_of(x), DATAPTR_RO(items_of(x)));
+    Rprintf(" remanent mapping (len=%.0f, data=%p)\n", (double)length_of(x), items_of(x)->data);
     return TRUE;
 }
 
@@ -111,7 +171,7 @@ static SEXP serialized_state(SEXP x) {
 
 #define SUBSET(type, missing)                                                                                          \
     do {                                                                                                               \
-        const type *from = DATAPTR_RO(items_of(x));                                                                    \
+        const type *from = data_of(x);                                                                    \
         type *to = DATAPTR(made);                                                                                      \
         const type none = missing;                                                                                     \
         if (TYPEOF(places) == INTSXP) {                                                                                \
@@ -154,11 +214,11 @@ static SEXP extract_subset(SEXP x, SEXP places, SEXP call) {
 
 #define ITEMS_OF(name, type)                                                                                           \
     /* Not counted: loops ask for millions. */                                                                         \
-    static type name##_item(SEXP x, R_xlen_t i) { return ((const type *)DATAPTR_RO(items_of(x)))[i]; }                 \
+    static type name##_item(SEXP x, R_xlen_t i) { return ((const type *)data_of(x))[i]; }                 \
     static R_xlen_t name##_region(SEXP x, R_xlen_t start, R_xlen_t count, type *to) {                                  \
         counters[REGIONS]++;                                                                                           \
         R_xlen_t length = length_of(x), there = length - start < count ? length - start : count;                       \
-        memcpy(to, (const type *)DATAPTR_RO(items_of(x)) + start, (size_t)there * sizeof(type));                       \
+        memcpy(to, (const type *)data_of(x) + start, (size_t)there * sizeof(type));                       \
         return there;                                                                                                  \
     }
 
@@ -170,7 +230,7 @@ ITEMS_OF(raw, Rbyte)
 /* The least and the greatest item. R's own loops are left to settle what is NaN, and vectors without items. */
 #define EXTREMES_OF(name, type, is_none, make)                                                                         \
     static SEXP name##_extreme(SEXP x, int wants_greatest) {                                                           \
-        const type *items = DATAPTR_RO(items_of(x));                                                                   \
+        const type *items = data_of(x);                                                                   \
         R_xlen_t length = length_of(x);                                                                                \
         type least = items[0], greatest = items[0];                                                                    \
         int none = 0;                                                                                                  \
@@ -195,8 +255,8 @@ ITEMS_OF(raw, Rbyte)
 EXTREMES_OF(real, double, IS_NAN, Rf_ScalarReal)
 EXTREMES_OF(integer, int, IS_NA, Rf_ScalarInteger)
 
-static int no_na(SEXP x) { return known_of(x)[NO_NA]; }
-static int is_sorted(SEXP x) { return known_of(x)[SORTEDNESS]; }
+static int no_na(SEXP x) { return items_of(x)->known.no_na; }
+static int is_sorted(SEXP x) { return items_of(x)->known.sortedness; }
 
 static void add_methods(R_altrep_class_t class) {
     R_set_altrep_Length_method(class, length_of);
@@ -257,35 +317,34 @@ static R_altrep_class_t class_of(SEXPTYPE type) {
 
 /* ---- vectors of R's own kind, whose data are the mapping ---- */
 
-/* Where R has a vector's items, from where its allocation starts, its own record of the allocator included. */
-static size_t header_bytes(void) {
-    static size_t known;
-    if (!known) {
-        SEXP probe = PROTECT(Rf_allocVector(REALSXP, 1000));
-        known = (size_t)((char *)REAL(probe) - (char *)probe) + sizeof(R_allocator_t);
-        UNPROTECT(1);
-    }
-    return known;
+/* A vector that is being made, and then what its allocator gives back. */
+struct native {
+    remanent_mapping *mapping;
+    void *data;
+    SEXPTYPE type;
+    R_xlen_t length;
+    /* There is a vector that gives it back. */
+    int is_taken;
+};
+
+static void release_native(struct native *native) {
+    live--;
+    remanent_mapping_release(native->mapping);
+    free(native);
 }
 
 static void *take_mapping(R_allocator_t *allocator, size_t bytes) {
     (void)bytes;
-    struct mapped *mapped = allocator->data;
-    mapped->is_taken = 1;
-    return (char *)mapped->data - header_bytes();
+    struct native *native = allocator->data;
+    native->is_taken = 1;
+    return (char *)native->data - header_bytes();
 }
 
 static void release_mapping(R_allocator_t *allocator, void *memory) {
     (void)memory;
     /* The allocator itself lies in the mapping that goes. */
-    release(allocator->data);
+    release_native(allocator->data);
 }
-
-/* A vector that is being made. */
-struct native {
-    struct mapped *mapped;
-    SEXPTYPE type;
-};
 
 /* A size that R gives its allocator for every type, and that is too small to start a collection. */
 #define ANNOUNCED_BYTES 4096
@@ -295,39 +354,49 @@ struct native {
  * the vector is there. R does not count vectors with an allocator of their own after that. */
 static SEXP native_vector(void *data) {
     struct native *native = data;
-    R_allocator_t allocator = {take_mapping, release_mapping, NULL, native->mapped};
+    R_allocator_t allocator = {take_mapping, release_mapping, NULL, native};
     SEXP made = Rf_allocVector3(native->type, ANNOUNCED_BYTES / item_bytes(native->type), &allocator);
-    if (DATAPTR(made) != native->mapped->data)
+    if (DATAPTR(made) != native->data)
         Rf_error("this version of R lays vectors out in a way that as = \"native\" does not know");
-    SETLENGTH(made, native->mapped->length);
+    SETLENGTH(made, native->length);
     return made;
 }
 
 /* When R has left by a jump before there was a vector that gives the mapping back. */
 static void release_without_vector(void *data) {
     struct native *native = data;
-    if (!native->mapped->is_taken)
-        release(native->mapped);
+    if (!native->is_taken)
+        release_native(native);
 }
 
 /* ---- making them ---- */
 
-static SEXP copied(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
-    counters[COPIED]++;
-    SEXP made = PROTECT(Rf_allocVector(type, length));
-    if (length > 0)
-        check(remanent_view_copy(view, buffer, DATAPTR(made), (uint64_t)length * item_bytes(type)));
-    UNPROTECT(1);
-    return made;
+static SEXP mapped_native(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
+    /* What can fail in R comes before the mapping is there. */
+    uint64_t room_bytes = header_bytes();
+    struct native *native = malloc(sizeof *native);
+    if (!native)
+        Rf_error("there is no memory for a vector's description");
+    *native = (struct native){.type = type, .length = length};
+    int code = map(view, buffer, room_bytes, &native->mapping, &native->data);
+    if (!native->mapping) {
+        free(native);
+        check(code);
+        return copied(view, buffer, type, length);
+    }
+    live++;
+    void *data = native;
+    return R_ExecWithCleanup(native_vector, data, release_without_vector, data);
 }
 
-static SEXP with_known(SEXP items, struct known known) {
-    PROTECT(items);
-    SEXP beside = PROTECT(Rf_allocVector(INTSXP, KNOWN));
-    INTEGER(beside)[NO_NA] = known.no_na;
-    INTEGER(beside)[SORTEDNESS] = known.sortedness;
-    SEXP made = R_new_altrep(class_of(TYPEOF(items)), items, beside);
-    UNPROTECT(2);
+static SEXP mapped_when_used(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length, struct known known) {
+    R_allocator_t allocator = {allocate, release_items, NULL, NULL};
+    SEXP bytes = PROTECT(Rf_allocVector3(RAWSXP, sizeof(struct items), &allocator));
+    live++;
+    remanent_view_retain(view);
+    *(struct items *)RAW(bytes) = (struct items){.length = length, .view = view, .buffer = buffer, .known = known};
+    SEXP made = R_new_altrep(class_of(type), bytes, R_NilValue);
+    UNPROTECT(1);
     return made;
 }
 
@@ -335,29 +404,17 @@ SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t len
                struct known known) {
     if (as == AS_DRAM || (uint64_t)length * item_bytes(type) < SMALL_BYTES)
         return copied(view, buffer, type, length);
-    make_room_for_mapping();
-    /* What can fail in R comes before the mapping is there. */
-    uint64_t room = header_bytes();
-    struct mapped *mapped = malloc(sizeof *mapped);
-    if (!mapped)
-        Rf_error("there is no memory for a vector's description");
-    *mapped = (struct mapped){.length = length};
-    int code = remanent_view_private(view, buffer, room, &mapped->mapping, &mapped->data);
-    if (code != REMANENT_OK || !mapped->mapping) {
-        free(mapped);
-        /* A device-DAX device has no private mappings, what shares its pages with others none of its own, and a process
-         * has only so many. */
-        if (code != REMANENT_OK && code != REMANENT_UNSUPPORTED && remanent_error_errno() != ENOMEM)
-            check(code);
+    bool is_mappable;
+    check(remanent_view_has_private(view, buffer, &is_mappable));
+    /* Small buffers share their pages with others, and a device-DAX device has no private mappings. Copied here, where what is
+     * lost is an error of the restore. */
+    if (!is_mappable) {
         counters[MATERIALISED]++;
         return copied(view, buffer, type, length);
     }
-    counters[MAPPED]++;
-    live++;
-    struct native native = {.mapped = mapped, .type = type};
-    void *data = &native;
-    SEXP items = R_ExecWithCleanup(native_vector, data, release_without_vector, data);
-    return as == AS_NATIVE ? items : with_known(items, known);
+    make_room_for_mapping();
+    return as == AS_NATIVE ? mapped_native(view, buffer, type, length)
+                           : mapped_when_used(view, buffer, type, length, known);
 }
 
 /* How often what happened to restored vectors since the session began, or since the last reset. */

@@ -16,9 +16,11 @@ original <- list(x = x, y = y, whole = whole, flags = flags, turns = turns, byte
 is_mapped <- function(v) any(grepl("remanent", capture.output(.Internal(inspect(v)))))
 for (as in c("altrep", "native")) {
   rm(x, y, whole, flags, turns, bytes)
+  pmem_counters(reset = TRUE)
   pmem_restore(file, as = as)
-  before <- pmem_counters(reset = TRUE)
-  stopifnot(before[["mapped"]] >= 5)
+  # ALTREP vectors are mapped when they are first looked into.
+  stopifnot(pmem_counters()[["mapped"]] == if (as == "native") 6 else 0, length(x) == 3e5, typeof(whole) == "integer")
+  stopifnot(x[3e5] == original$x[3e5], pmem_counters()[["mapped"]] == if (as == "native") 6 else 1)
   if (as == "altrep") stopifnot(is_mapped(x), is_mapped(turns), is_mapped(bytes), is_mapped(whole))
   stopifnot(
     identical(sort(x), sort(original$x)), identical(order(x), order(original$x)),
@@ -93,20 +95,25 @@ for (as in c("altrep", "native")) {
 rm(found)
 # What shares its pages with others cannot be a view, and is counted.
 pmem_persist(beside = list(runif(2e4)), file = file)
-pmem_counters(reset = TRUE)
-beside <- pmem_read(file, "beside")
-stopifnot(pmem_counters()[c("mapped", "copied", "materialised")] == c(0, 1, 1))
+for (as in c("altrep", "native")) {
+  pmem_counters(reset = TRUE)
+  beside <- pmem_read(file, "beside", as = as)
+  stopifnot(pmem_counters()[c("mapped", "copied", "materialised")] == c(0, 1, 1), !is_mapped(beside))
+}
 pmem_rm(file, "beside")
 
-# A vector outlives its pool.
+# A vector outlives its pool, whether it was looked into or not.
 v <- pmem_read(file, "y")
+untouched <- pmem_read(file, "y", as = "altrep")
 pool <- pmem_open(file)
 pmem_rm(pool, "y")
 pmem_gc(pool)
 pmem_persist(filler = runif(3e5), file = pool)
 close(pool)
 gc()
-stopifnot(identical(v, original$y))
+stopifnot(identical(v, original$y), pmem_counters(reset = TRUE)[["mapped"]] == 1)
+stopifnot(identical(untouched, original$y), pmem_counters()[["mapped"]] == 1)
+rm(untouched)
 
 # A finalizer of what has such a vector may still look at it, and may keep it.
 for (as in c("altrep", "native")) {
@@ -128,11 +135,12 @@ for (as in c("altrep", "native")) {
 if (.Platform$OS.type == "unix") {
   pool <- pmem_open(file)
   v <- pool$x
+  untouched <- pmem_read(pool, "x", as = "altrep")
   sums <- parallel::mclapply(1:2, function(i) {
     code <- tryCatch(names(pool), remanent_UsedAfterFork = function(e) e$code)
-    list(sum(v), code, sum(pmem_read(file, "x")))
+    list(sum(v), code, sum(pmem_read(file, "x")), sum(untouched))
   }, mc.cores = 2)
-  stopifnot(vapply(sums, function(s) identical(s, list(sum(v), "used-after-fork", sum(v))), NA))
+  stopifnot(vapply(sums, function(s) identical(s, list(sum(v), "used-after-fork", sum(v), sum(v))), NA))
   pmem_persist(after = 1, file = pool)
   close(pool)
 }
@@ -167,7 +175,11 @@ pmem_persist(list = names(several), file = file, envir = list2env(several))
 pool <- pmem_open(file, "r")
 for (as in c("native", "altrep")) {
   pmem_counters(reset = TRUE)
-  for (i in 1:250) pmem_restore(pool, names(several), envir = new.env(), as = as)
+  for (i in 1:250) {
+    found <- new.env()
+    pmem_restore(pool, names(several), envir = found, as = as)
+    for (name in names(several)) found[[name]][1]
+  }
   stopifnot(pmem_counters()[["mapped"]] == 50000, pmem_counters()[["copied"]] == 0)
 }
 close(pool)
@@ -180,7 +192,7 @@ state <- numeric(5e5)
 pool <- pmem_open(file)
 pmem_persist(state, file = pool)
 for (i in 1:40) {
-  pmem_restore(pool, "state")
+  pmem_restore(pool, "state", as = c("native", "altrep")[i %% 2 + 1])
   state <- state + 1
   pmem_persist(state, file = pool)
 }

@@ -1085,6 +1085,11 @@ int32_t remanent_view_guard(const struct remanent_view *view, uint32_t number);
 int32_t remanent_view_copy(const struct remanent_view *view, uint32_t number, void *to, uint64_t len_bytes);
 
 /**
+ * Tells whether remanent_view_private has a mapping of a buffer, for programs that map it when they use it.
+ */
+int32_t remanent_view_has_private(const struct remanent_view *view, uint32_t number, bool *answer);
+
+/**
  * Maps a buffer privately: readable and writable, and what is written stays in this process and costs memory by the page.
  * The mapping holds the object; the pointer lives as long as the mapping. room_bytes of writable memory lie directly
  * before the data, for programs that need a header there.

@@ -62,6 +62,13 @@ impl Payload {
         }
     }
 
+    fn has_private(&self, buffer: Buffer) -> bool {
+        match self {
+            Payload::Plain(view) => view.has_private(),
+            Payload::Value(_, value) => value.has_private(buffer),
+        }
+    }
+
     fn private(&self, buffer: Buffer, room_bytes: usize) -> Result<Option<PrivateView>> {
         match self {
             Payload::Plain(view) => Ok(view.private_after(room_bytes)?),
@@ -274,6 +281,15 @@ fn copy(from: Raw, to: Raw, len: usize) {
             scope.spawn(move || piece(from, to, len));
         }
     });
+}
+
+/// Tells whether remanent_view_private has a mapping of a buffer, for programs that map it when they use it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remanent_view_has_private(view: *const ViewHandle, number: u32, answer: *mut bool) -> i32 {
+    entry(|| {
+        let view = handle(view, "view")?;
+        put(answer, "answer", view.payload.has_private(view.checked(number)?))
+    })
 }
 
 /// Maps a buffer privately: readable and writable, and what is written stays in this process and costs memory by the page.

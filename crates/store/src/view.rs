@@ -375,6 +375,11 @@ impl ObjectView<Mapped> {
         self.private_after(0)
     }
 
+    /// Whether [`ObjectView::private`] would give a view, as far as that can be told beforehand.
+    pub fn has_private(&self) -> bool {
+        matches!(self.extents(), [one] if self.descriptor().payload_bytes() > 0 && self.region().set().has_private(*one))
+    }
+
     /// As [`ObjectView::private`], with that many bytes of writable memory directly before the payload.
     ///
     /// # Errors

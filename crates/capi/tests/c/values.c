@@ -259,6 +259,13 @@ static void private_mappings(remanent_store *store, const char *path) {
     void *data;
     OK(remanent_view_private(views[1], 1, 0, &small, &data));
     CHECK(small == NULL && data == NULL);
+    bool has_private = true;
+    OK(remanent_view_has_private(views[1], 1, &has_private));
+    CHECK(!has_private);
+    for (int which = 0; which < 2; which++) {
+        OK(remanent_view_has_private(views[which], 0, &has_private));
+        CHECK(has_private);
+    }
     OK(remanent_view_private(views[0], 0, 0, &kept, &data));
     remanent_view_release(views[0]);
     remanent_view_release(views[1]);

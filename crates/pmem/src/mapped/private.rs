@@ -146,6 +146,11 @@ impl PoolSet<Mapped> {
         self.private_after(extent, len_bytes, 0)
     }
 
+    /// Whether an extent can have a private view; not on device-DAX.
+    pub fn has_private(&self, extent: Extent) -> bool {
+        self.part(extent.offset.part()).is_some_and(|part| part.map.files[0].device.is_none())
+    }
+
     /// As [`PoolSet::private`], with that many bytes of writable memory directly before the data: for languages whose
     /// values have a header there.
     ///

@@ -127,6 +127,15 @@ impl Value<Mapped> {
         self.private_after(buffer, 0)
     }
 
+    /// Whether [`Value::private`] would give a view, as far as that can be told beforehand.
+    ///
+    /// # Panics
+    /// If no node names it.
+    pub fn has_private(&self, buffer: Buffer) -> bool {
+        let extent = self.view.extents()[self.places[buffer.0 as usize].extent as usize];
+        !self.shares_pages(buffer) && self.view.region().set().has_private(extent)
+    }
+
     /// As [`Value::private`], with that many bytes of writable memory directly before the buffer.
     ///
     /// # Errors
