@@ -170,7 +170,7 @@ static void wrong_values(remanent_store *store) {
     BAD(remanent_view_node(view, 0, NULL));
     BAD(remanent_view_buffer(view, 12345, &data, &len));
     BAD(remanent_view_buffer(view, 0, NULL, &len));
-    BAD(remanent_view_has_private(view, 12345, &answer));
+    BAD(remanent_view_has_private(view, 12345, &there));
     BAD(remanent_view_has_private(view, 0, NULL));
     BAD(remanent_view_private(view, 0, UINT64_MAX, &mapping, &room));
     BAD(remanent_view_copy(view, 0, NULL, 4));
