@@ -202,6 +202,7 @@ fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> b
     let x_scale = match (words, &key.form) {
         (Some(words), _) => AxisScale::Words(words),
         (None, Form::Bytes { .. } | Form::Count { .. }) if is_log_x => AxisScale::Log2,
+        (None, Form::Count { .. }) => AxisScale::Count,
         (None, _) if is_log_x => AxisScale::Log10,
         _ => AxisScale::Linear,
     };

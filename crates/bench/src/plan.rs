@@ -78,6 +78,8 @@ impl Default for Enough {
 pub struct Experiment {
     measure: &'static dyn Measure,
     sets: BTreeMap<&'static str, Vec<Value>>,
+    /// Keys that no option changes.
+    kept: Vec<&'static str>,
 }
 
 impl std::fmt::Debug for Experiment {
@@ -174,7 +176,7 @@ impl Plan {
             return Some(Plan::parse(name, text).expect("a test reads every plan that comes with the program"));
         }
         let measure = measure::named(name)?;
-        let experiment = Experiment { measure, sets: BTreeMap::new() };
+        let experiment = Experiment::new(measure);
         let about = measure.about().to_owned();
         let figures = Vec::new();
         Some(Plan { name: name.to_owned(), about, enough: Enough::default(), experiments: vec![experiment], figures })
@@ -214,21 +216,21 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Sets a key of every measurement that has it.
+    /// Sets a key of every measurement that has it and does not keep it.
     ///
     /// # Errors
-    /// `Plan` when none has it, or it cannot be set to this.
+    /// `Plan` when there is none, or it cannot be set to this.
     pub fn set(&mut self, name: &str, texts: &str) -> Result<()> {
         let refuse = |what| Error::Plan { place: format!("--{name}"), what };
         let mut is_met = false;
         for experiment in &mut self.experiments {
-            if let Some(key) = experiment.key(name) {
+            if let Some(key) = experiment.key(name).filter(|key| !experiment.kept.contains(&key.name)) {
                 let values = key.list(texts.split(',').map(|text| key.values(text))).map_err(refuse)?;
                 experiment.sets.insert(key.name, values);
                 is_met = true;
             }
         }
-        if is_met { Ok(()) } else { Err(refuse("no measurement of this plan has this key".into())) }
+        if is_met { Ok(()) } else { Err(refuse("no measurement of this plan has this key, or it keeps it".into())) }
     }
 
     /// All cells, those of an entry one after the other; one that is there already does not come again.
@@ -258,6 +260,10 @@ impl Plan {
 }
 
 impl Experiment {
+    fn new(measure: &'static dyn Measure) -> Experiment {
+        Experiment { measure, sets: BTreeMap::new(), kept: Vec::new() }
+    }
+
     fn read(node: &Node<'_>) -> Result<Experiment> {
         let entries = node.entries()?;
         let names = || measure::ALL.map(Measure::name).join(", ");
@@ -266,8 +272,13 @@ impl Experiment {
         };
         let measure =
             name.parsed(|name| measure::named(name).ok_or_else(|| format!("'{name}' is none of: {}", names())))?;
-        let mut experiment = Experiment { measure, sets: BTreeMap::new() };
+        let mut experiment = Experiment::new(measure);
         for (key, at, node) in entries.iter().filter(|(key, ..)| key != "measure") {
+            if key == "keep" {
+                let kept = |item: &Node<'_>| item.parsed(|name| Ok(experiment.known(name)?.name));
+                experiment.kept = node.items().iter().map(kept).collect::<Result<_>>()?;
+                continue;
+            }
             let Some(known) = experiment.key(key) else {
                 let keys: Vec<&str> = measure.keys().iter().map(|key| key.name).collect();
                 return Err(at.refuse(format!("'{key}' is no key of {}; it has: {}", measure.name(), keys.join(", "))));
@@ -276,6 +287,10 @@ impl Experiment {
             experiment.sets.insert(known.name, values);
         }
         Ok(experiment)
+    }
+
+    fn known(&self, name: &str) -> Result<&'static Key, String> {
+        self.key(name).ok_or_else(|| format!("'{name}' is no key of {}", self.measure.name()))
     }
 
     fn key(&self, name: &str) -> Option<&'static Key> {
@@ -350,12 +365,8 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
     let name = need("measure")?;
     let measure =
         name.parsed(|name| measure::named(name).ok_or_else(|| format!("there is no measurement '{name}'")))?;
-    let experiment = Experiment { measure, sets: BTreeMap::new() };
-    let key = |node: &Node<'_>| {
-        let known =
-            |name: &str| experiment.key(name).ok_or_else(|| format!("'{name}' is no key of {}", measure.name()));
-        node.parsed(|name| known(name).map(|key| key.name.to_owned()))
-    };
+    let experiment = Experiment::new(measure);
+    let key = |node: &Node<'_>| node.parsed(|name| experiment.known(name).map(|key| key.name.to_owned()));
     let metrics: Vec<&str> = measure.metrics().iter().map(|metric| metric.name).collect();
     let is_metric = |text: &str| match metrics.contains(&text) {
         true => Ok(text.to_owned()),
@@ -370,8 +381,7 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
     };
     let mut filter = BTreeMap::new();
     for (name, at, values) in find("where").map(|node| node.entries()).transpose()?.unwrap_or_default() {
-        let known =
-            experiment.key(&name).ok_or_else(|| at.refuse(format!("'{name}' is no key of {}", measure.name())))?;
+        let known = experiment.known(&name).map_err(|what| at.refuse(what))?;
         let values = known.list(values.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
         filter.insert(name, values);
     }
@@ -408,6 +418,8 @@ fn published(node: &Node<'_>) -> Result<Published> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::code::{Fence, Flush};
 
@@ -471,9 +483,26 @@ mod tests {
         assert_eq!(cells.iter().filter(|cell| cell.measure == "bandwidth").count(), 2 * 2);
         assert_eq!(
             plan.set("speed", "1").unwrap_err().to_string(),
-            "--speed: no measurement of this plan has this key"
+            "--speed: no measurement of this plan has this key, or it keeps it"
         );
         assert_eq!(plan.set("threads", "0").unwrap_err().to_string(), "--threads: 0 is not between 1 and 1024");
+    }
+
+    #[test]
+    fn a_key_that_is_kept_is_no_option() {
+        let text = "cells:\n- {measure: load, size: 64, memory: /a}\n- {measure: load, memory: /b, keep: memory}";
+        let mut plan = Plan::parse("dir/p.yaml", text).unwrap();
+        plan.set("memory", "dram").unwrap();
+        let memories = |plan: &Plan| {
+            plan.cells().unwrap().iter().map(|cell| cell.word("memory").to_owned()).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(memories(&plan), BTreeSet::from(["dram".to_owned(), "/b".to_owned()]));
+        let text = "cells:\n- {measure: load, memory: /b, keep: [size, memory]}";
+        let mut plan = Plan::parse("dir/p.yaml", text).unwrap();
+        assert!(
+            plan.set("memory", "dram").is_err() && plan.set("size", "64").is_err() && plan.set("chains", "2").is_ok()
+        );
+        assert_eq!(memories(&plan), BTreeSet::from(["/b".to_owned()]));
     }
 
     #[test]
@@ -490,6 +519,7 @@ mod tests {
                 "cells:\n- measure: load\n  speed: 1",
                 "dir/p.yaml:3:3: 'speed' is no key of load; it has: memory, pages, size, chains, locality",
             ),
+            ("cells:\n- {measure: load, keep: speed}", "dir/p.yaml:2:25: 'speed' is no key of load"),
             ("cells: 7", "dir/p.yaml:1:8: expected a list"),
             ("cells: [7]", "dir/p.yaml:1:9: expected names with values, such as 'measure: latency'"),
             ("rounds: 5 to 4\ncells: []", "dir/p.yaml:1:9: '5 to 4' are no rounds: expected such as '5 to 100'"),

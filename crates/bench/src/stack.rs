@@ -45,6 +45,10 @@ pub enum Through {
     IoUring,
     /// The same with RWF_DSYNC.
     IoUringDsync,
+    /// The same with O_DIRECT, past the page cache; what a device keeps in a cache of its own may be lost.
+    IoUringDirect,
+    /// Reads with O_DIRECT.
+    IoUringDirectRead,
 }
 
 names!(Through {
@@ -57,6 +61,8 @@ names!(Through {
     PwriteDsync = "pwrite-dsync",
     IoUring = "io-uring",
     IoUringDsync = "io-uring-dsync",
+    IoUringDirect = "io-uring-direct",
+    IoUringDirectRead = "io-uring-direct-read",
 });
 
 /// What is measured.
@@ -79,6 +85,8 @@ pub struct Blocks {
 /// Bytes between two looks at the clock, where a block takes less than a look, and blocks, where it may take milliseconds.
 const TURN_BYTES: usize = 64 << 10;
 const TURN_CALLS: usize = 8;
+/// Where O_DIRECT wants blocks to begin and end, on all file systems.
+const DIRECT_BYTES: usize = 4096;
 
 impl Measure for Stack {
     fn name(&self) -> &'static str {
@@ -190,6 +198,15 @@ impl Through {
         matches!(self, Through::Raw | Through::Core | Through::Libpmem | Through::Msync)
     }
 
+    fn is_ring(self) -> bool {
+        matches!(self, Through::IoUring | Through::IoUringDsync) || self.is_direct()
+    }
+
+    /// Whether blocks go past the page cache, in whole pages.
+    fn is_direct(self) -> bool {
+        matches!(self, Through::IoUringDirect | Through::IoUringDirectRead)
+    }
+
     /// Whether the kernel is called for each block.
     fn is_call(self) -> bool {
         !matches!(self, Through::Raw | Through::Core | Through::Libpmem)
@@ -228,7 +245,10 @@ impl Blocks {
             }
             (Through::Libpmem, _) => libraries::Libpmem::load().map(drop),
             (Through::Libpmemblk, _) => libraries::Libpmemblk::is_installed(),
-            (Through::IoUring | Through::IoUringDsync, _) => writers::check_rings(),
+            (through, _) if through.is_direct() && !self.block_bytes.is_multiple_of(DIRECT_BYTES) => {
+                Err(Error::unavailable(format!("{name} needs blocks of a multiple of {DIRECT_BYTES} bytes")))
+            }
+            (through, _) if through.is_ring() => writers::check_rings(),
             _ => Ok(()),
         }
     }
@@ -287,7 +307,7 @@ mod tests {
     #[test]
     fn every_way_writes_what_it_should() {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        for (block, threads) in [("5568", "1"), ("4Ki", "2"), ("64", "1")] {
+        for (block, threads) in [("5568", "1"), ("4Ki", "2"), ("64", "1"), ("12Ki", "1")] {
             let mut plan = Plan::built_in("stack").unwrap();
             let place = folder.path().to_str().unwrap();
             for (key, text) in [("memory", place), ("size", "17Mi"), ("block", block), ("threads", threads)] {

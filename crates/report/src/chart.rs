@@ -37,6 +37,8 @@ pub struct Axis {
 pub enum AxisScale {
     /// From 0 on.
     Linear,
+    /// Whole numbers, with only such beside it.
+    Count,
     /// By their logarithm, with round numbers beside it.
     Log10,
     /// By their logarithm, with powers of two beside it, such as `64` and `4Ki`.
@@ -258,7 +260,7 @@ impl AxisScale {
     /// Where a value lies; nothing where it cannot.
     fn place(&self, value: f64) -> Option<f64> {
         let place = match self {
-            AxisScale::Linear => value,
+            AxisScale::Linear | AxisScale::Count => value,
             AxisScale::Log10 => value.log10(),
             AxisScale::Log2 => value.log2(),
             AxisScale::Words(words) => {
@@ -273,6 +275,7 @@ impl AxisScale {
         match self {
             AxisScale::Words(words) => (0..words.len()).map(|word| word as f64).collect(),
             AxisScale::Linear => steps(low, high, round_step((high - low) / 6.0)),
+            AxisScale::Count => steps(low, high, round_step((high - low) / 8.0).max(1.0)),
             AxisScale::Log2 => steps(low, high, ((high - low) / 8.0).ceil().max(1.0)),
             AxisScale::Log10 if high - low > 6.0 => steps(low, high, 2.0),
             AxisScale::Log10 if high - low > 2.5 => steps(low, high, 1.0),
@@ -293,7 +296,7 @@ impl AxisScale {
     /// What stands there.
     fn label(&self, place: f64) -> String {
         match self {
-            AxisScale::Linear => short(place),
+            AxisScale::Linear | AxisScale::Count => short(place),
             AxisScale::Log10 => short(10f64.powf(place)),
             AxisScale::Log2 => {
                 let power = place.round().max(0.0) as u32;
@@ -384,6 +387,9 @@ mod tests {
         assert_eq!([0.0, 2.0, -1.0, 7.0].map(|place| AxisScale::Log10.label(place)), ["1", "100", "0.1", "10M"]);
         assert_eq!([0.0, 2.5, 1234.0].map(short), ["0", "2.5", "1234"]);
         assert_eq!(AxisScale::Linear.keys((0.0, 31.0)), [0.0, 10.0, 20.0, 30.0]);
+        assert_eq!(AxisScale::Count.keys((1.0, 2.0)), [1.0, 2.0]);
+        assert_eq!(AxisScale::Count.keys((0.5, 1.5)), [1.0]);
+        assert_eq!(AxisScale::Count.keys((1.0, 64.0)), [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         assert!(AxisScale::Log10.keys((0.1, 0.5)).len() >= 3);
         assert_eq!(AxisScale::Log2.keys((6.0, 24.0)), [6.0, 9.0, 12.0, 15.0, 18.0, 21.0, 24.0]);
     }

@@ -3,14 +3,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use io_uring::{IoUring, opcode, types};
 use pmem::{Media, MediaMap};
 
 use super::libraries::{Libpmem, Libpmemblk};
-use super::{Blocks, Through};
+use super::{Blocks, DIRECT_BYTES, Through};
 use crate::code::{self, Line, STORED};
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Place};
@@ -49,7 +49,7 @@ impl<'m> Shared<'m> {
             let len_bytes = (blocks.len_bytes + blocks.len_bytes / 8).max(17 << 20);
             Target::Pool(Libpmemblk::create(&path, blocks.block_bytes, len_bytes)?)
         } else {
-            Target::File(new_file(&path, blocks.len_bytes as u64)?)
+            Target::File(new_file(&path, blocks)?)
         };
         fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
         Ok(Shared { to, path })
@@ -70,34 +70,48 @@ impl<'m> Shared<'m> {
 
     /// Whether a block is what writers write.
     pub(super) fn has(&self, blocks: &Blocks, number: u64) -> io::Result<bool> {
-        let mut found = vec![0; blocks.block_bytes];
+        let mut block = Block::new(blocks.block_bytes, 0);
+        let found = block.bytes_mut();
         let offset = number * blocks.block_bytes as u64;
         match &self.to {
             Target::Memory(memory) => {
                 // SAFETY: the block lies in the memory, and no thread writes any more.
                 unsafe { memory.base().add(offset as usize).copy_to_nonoverlapping(found.as_mut_ptr(), found.len()) };
             }
-            Target::File(file) => file.read_exact_at(&mut found, offset)?,
-            Target::Pool(pool) => pool.read(number, &mut found)?,
+            Target::File(file) => file.read_exact_at(found, offset)?,
+            Target::Pool(pool) => pool.read(number, found)?,
         }
         Ok(found.chunks_exact(8).all(|word| word == STORED.to_le_bytes()))
     }
 }
 
-/// A file whose blocks are allocated.
-fn new_file(path: &Path, len_bytes: u64) -> Result<File> {
-    let failed = |error: io::Error| {
+/// A file whose blocks are allocated, and hold what is read where they are.
+fn new_file(path: &Path, blocks: &Blocks) -> Result<File> {
+    let flags = if blocks.through.is_direct() { libc::O_DIRECT } else { 0 };
+    let how = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(flags).to_owned();
+    let file = how.open(path).map_err(|error| match error.raw_os_error() {
+        // The file is there all the same.
+        Some(libc::EINVAL) if flags != 0 => {
+            let _ = fs::remove_file(path);
+            Error::unavailable(format!("{}: this file system has no O_DIRECT", path.display()))
+        }
+        _ => Error::io(path, error),
+    })?;
+    let filled = || {
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, blocks.len_bytes as u64)?;
+        if blocks.through == Through::IoUringDirectRead {
+            let block = Block::new(blocks.block_bytes, STORED);
+            for number in 0..blocks.len_bytes / blocks.block_bytes {
+                file.write_all_at(block.bytes(), (number * blocks.block_bytes) as u64)?;
+            }
+            file.sync_data()?;
+        }
+        Ok(())
+    };
+    filled().map_err(|error| {
         let _ = fs::remove_file(path);
         Error::io(path, error)
-    };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .map_err(|error| Error::io(path, error))?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes)
-        .map_err(|error| failed(error.into()))?;
+    })?;
     Ok(file)
 }
 
@@ -110,8 +124,35 @@ pub(super) fn check_rings() -> Result<()> {
 /// One thread's way.
 pub(super) struct Writer<'s> {
     way: Way<'s>,
-    source: Vec<Line>,
-    block_bytes: usize,
+    block: Block,
+}
+
+/// A block's bytes, from the begin of a page.
+struct Block {
+    pages: Vec<Page>,
+    len_bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u64; PAGE_WORDS]);
+
+const PAGE_WORDS: usize = DIRECT_BYTES / size_of::<u64>();
+
+impl Block {
+    fn new(len_bytes: usize, word: u64) -> Block {
+        Block { pages: vec![Page([word; PAGE_WORDS]); len_bytes.div_ceil(DIRECT_BYTES)], len_bytes }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the pages have as many bytes, all of them initialised.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len_bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has them.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len_bytes) }
+    }
 }
 
 enum Way<'s> {
@@ -122,7 +163,14 @@ enum Way<'s> {
     Pool(&'s Libpmemblk),
     Pwrite(&'s File),
     PwriteDsync(&'s File),
-    Ring { file: &'s File, ring: Box<IoUring>, under_way: u32, flags: i32 },
+    Ring { file: &'s File, ring: Box<IoUring>, under_way: u32, request: Request },
+}
+
+/// What io_uring is asked for.
+#[derive(Clone, Copy)]
+enum Request {
+    Write { flags: i32 },
+    Read,
 }
 
 // SAFETY: memory is shared by all threads, each of which writes a part of its own; the rest may be sent anyway.
@@ -130,9 +178,9 @@ unsafe impl Send for Writer<'_> {}
 
 impl<'s> Writer<'s> {
     pub(super) fn new(blocks: &Blocks, shared: &'s Shared<'_>) -> Result<Writer<'s>> {
-        let ring = |file, flags| {
+        let ring = |file, request| {
             let ring = IoUring::new(DEPTH).map_err(|error| Error::io(&shared.path, error))?;
-            Ok::<_, Error>(Way::Ring { file, ring: Box::new(ring), under_way: 0, flags })
+            Ok::<_, Error>(Way::Ring { file, ring: Box::new(ring), under_way: 0, request })
         };
         let way = match (&shared.to, blocks.through) {
             (Target::Memory(memory), Through::Core) => Way::Core(memory),
@@ -141,20 +189,21 @@ impl<'s> Writer<'s> {
             (Target::Memory(memory), _) => Way::Raw(memory),
             (Target::Pool(pool), _) => Way::Pool(pool),
             (Target::File(file), Through::PwriteDsync) => Way::PwriteDsync(file),
-            (Target::File(file), Through::IoUring) => ring(file, 0)?,
-            (Target::File(file), Through::IoUringDsync) => ring(file, libc::RWF_DSYNC)?,
+            (Target::File(file), Through::IoUring | Through::IoUringDirect) => ring(file, Request::Write { flags: 0 })?,
+            (Target::File(file), Through::IoUringDsync) => ring(file, Request::Write { flags: libc::RWF_DSYNC })?,
+            (Target::File(file), Through::IoUringDirectRead) => ring(file, Request::Read)?,
             (Target::File(file), _) => Way::Pwrite(file),
         };
-        let source = vec![Line([STORED; 8]); blocks.block_bytes / size_of::<Line>()];
-        Ok(Writer { way, source, block_bytes: blocks.block_bytes })
+        let is_read = blocks.through == Through::IoUringDirectRead;
+        Ok(Writer { way, block: Block::new(blocks.block_bytes, if is_read { 0 } else { STORED }) })
     }
 
-    /// Writes a block; when it returns the block is where the way says, but for io_uring, of which some are under way.
+    /// Writes a block, or reads it; when it returns the block is where the way says, but for io_uring, of which some are under
+    /// way.
     pub(super) fn write(&mut self, number: u64) -> io::Result<()> {
-        let offset = number * self.block_bytes as u64;
-        let (from, len_bytes) = (self.source.as_ptr().cast::<u8>(), self.block_bytes);
-        // SAFETY: whole lines.
-        let bytes = unsafe { std::slice::from_raw_parts(from, len_bytes) };
+        let len_bytes = self.block.len_bytes;
+        let offset = number * len_bytes as u64;
+        let from = self.block.pages.as_ptr().cast::<u8>();
         let to = |memory: &Memory| memory.base().wrapping_add(offset as usize);
         match &mut self.way {
             Way::Raw(memory) => {
@@ -175,18 +224,25 @@ impl<'s> Writer<'s> {
                 unsafe { to(memory).copy_from_nonoverlapping(from, len_bytes) };
                 msync(to(memory), len_bytes)?;
             }
-            Way::Pool(pool) => pool.write(number, bytes)?,
-            Way::Pwrite(file) => file.write_all_at(bytes, offset)?,
-            Way::PwriteDsync(file) => write_synced(file, bytes, offset)?,
-            Way::Ring { file, ring, under_way, flags } => {
+            Way::Pool(pool) => pool.write(number, self.block.bytes())?,
+            Way::Pwrite(file) => file.write_all_at(self.block.bytes(), offset)?,
+            Way::PwriteDsync(file) => write_synced(file, self.block.bytes(), offset)?,
+            Way::Ring { file, ring, under_way, request } => {
                 if *under_way == DEPTH {
                     reap(ring, 1, under_way, len_bytes)?;
                 }
-                let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), from, len_bytes as u32)
-                    .offset(offset)
-                    .rw_flags(*flags)
-                    .build();
-                // SAFETY: the source and the file outlive the write, for whoever drops the writer has waited.
+                let (fd, len_bytes) = (types::Fd(file.as_raw_fd()), len_bytes as u32);
+                let entry = match request {
+                    Request::Write { flags } => {
+                        opcode::Write::new(fd, from, len_bytes).offset(offset).rw_flags(*flags).build()
+                    }
+                    // All of them into the same bytes, which hold the same.
+                    Request::Read => {
+                        let into = self.block.pages.as_mut_ptr().cast();
+                        opcode::Read::new(fd, into, len_bytes).offset(offset).build()
+                    }
+                };
+                // SAFETY: the block and the file outlive the request, for whoever drops the writer has waited.
                 unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
                 ring.submit()?;
                 *under_way += 1;
@@ -195,12 +251,21 @@ impl<'s> Writer<'s> {
         Ok(())
     }
 
-    /// Waits for what is under way.
+    /// Waits for what is under way, and looks at what was read.
     pub(super) fn wait(&mut self) -> io::Result<()> {
-        match &mut self.way {
-            Way::Ring { ring, under_way, .. } => reap(ring, *under_way, under_way, self.block_bytes),
-            _ => Ok(()),
+        let Way::Ring { ring, under_way, request, .. } = &mut self.way else { return Ok(()) };
+        let is_read = matches!(request, Request::Read) && *under_way > 0;
+        reap(ring, *under_way, under_way, self.block.len_bytes)?;
+        if is_read {
+            let last = self.block.len_bytes / size_of::<u64>() - 1;
+            for word in [0, last] {
+                let word = &mut self.block.pages[word / PAGE_WORDS].0[word % PAGE_WORDS];
+                if std::mem::take(word) != STORED {
+                    return Err(io::Error::other("a block that was read is not what was written"));
+                }
+            }
         }
+        Ok(())
     }
 }
 
