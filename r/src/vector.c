@@ -2,9 +2,10 @@
  *
  * Each large vector is a private mapping of its own, an ALTREP vector from when it is first looked into: the pages are the
  * pool's until they are written to, and a page that is written to is copied by the kernel. So the address is the same for
- * reading and for writing, nothing is ever copied to give out a pointer, and what is written never reaches the pool. */
+ * reading and for writing, what is mapped is never copied to give out a pointer, and what is written never reaches the pool. */
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +21,8 @@ struct items {
     /* NULL until they are asked for. */
     void *data;
     R_xlen_t length;
-    /* NULL before, and where they had to be copied. */
+    /* NULL where they had to be copied. */
     remanent_mapping *mapping;
-    /* What they are mapped from, as long as they are not. */
-    remanent_view *view;
-    uint32_t buffer;
     struct known known;
 };
 
@@ -48,18 +46,15 @@ size_t item_bytes(SEXPTYPE type) {
 }
 
 /* Where R has a vector's items, from where its allocation starts, its own record of the allocator included. */
-static size_t header_bytes(void) {
-    static size_t known;
-    if (!known) {
-        SEXP probe = PROTECT(Rf_allocVector(REALSXP, 1000));
-        known = (size_t)((char *)REAL(probe) - (char *)probe) + sizeof(R_allocator_t);
-        UNPROTECT(1);
-    }
-    return known;
+static size_t header_bytes;
+
+static void measure_header(void) {
+    SEXP probe = PROTECT(Rf_allocVector(REALSXP, 1000));
+    header_bytes = (size_t)((char *)REAL(probe) - (char *)probe) + sizeof(R_allocator_t);
+    UNPROTECT(1);
 }
 
-/* Vectors that live, and when R is to look for those that nobody has any more: R does not know what their mappings cost, and
- * a process has only so many (vm.max_map_count, 65530 unless it was changed; a vector takes one to three). */
+/* Vectors that live, and when R is to look for those that nobody has any more: R does not know what their mappings cost. */
 static double live, collect_at = 8192;
 
 static void make_room_for_mapping(void) {
@@ -70,22 +65,44 @@ static void make_room_for_mapping(void) {
     collect_at = live * 2 > 8192 ? live * 2 : 8192;
 }
 
+/* How many ranges of memory this process has mapped for vectors, and how many it may have, with some left for others: when a
+ * process has as many as the kernel allows, it can allocate nothing any more. */
+static double ranges, most_ranges;
+
+static void count_most_ranges(void) {
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    double most = 65530;
+    if (file) {
+        if (fscanf(file, "%lf", &most) != 1)
+            most = 65530;
+        fclose(file);
+    }
+    most_ranges = most * 0.75;
+}
+
+/* One for the items; a native vector has one more for what is before them, and parts what was one. */
+enum { LATE_RANGES = 1, NATIVE_RANGES = 3 };
+
 static SEXP copied(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
-    counters[COPIED]++;
     SEXP made = PROTECT(Rf_allocVector(type, length));
     if (length > 0)
         check(remanent_view_copy(view, buffer, DATAPTR(made), (uint64_t)length * item_bytes(type)));
+    counters[COPIED]++;
     UNPROTECT(1);
     return made;
 }
 
-/* Maps a buffer, unless the process has as many mappings as it can have. */
-static int map(remanent_view *view, uint32_t buffer, uint64_t room_bytes, remanent_mapping **mapping, void **data) {
-    int code = remanent_view_private(view, buffer, room_bytes, mapping, data);
+static SEXP materialised(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
+    SEXP made = copied(view, buffer, type, length);
+    counters[MATERIALISED]++;
+    return made;
+}
+
+/* Whether there is a mapping; 0 where the process can have no more. */
+static int is_mapped(int code) {
     if (code != REMANENT_OK && remanent_error_errno() != ENOMEM)
-        return code;
-    counters[*mapping ? MAPPED : MATERIALISED]++;
-    return REMANENT_OK;
+        check(code);
+    return code == REMANENT_OK;
 }
 
 /* ---- what an ALTREP vector has ---- */
@@ -102,25 +119,35 @@ static void *allocate(R_allocator_t *allocator, size_t bytes) {
 
 static void release_items(R_allocator_t *allocator, void *memory) {
     (void)allocator;
-    struct items *items = (struct items *)((char *)memory + header_bytes());
+    struct items *items = (struct items *)((char *)memory + header_bytes);
     live--;
+    if (items->data && items->mapping)
+        ranges -= LATE_RANGES;
     remanent_mapping_release(items->mapping);
-    remanent_view_release(items->view);
     free(memory);
 }
 
 /* Maps what nobody has looked at yet: what is restored and not used costs no mapping. */
 static void find(SEXP x) {
     struct items *items = items_of(x);
-    check(map(items->view, items->buffer, 0, &items->mapping, &items->data));
-    if (!items->mapping) {
-        SEXP copy = copied(items->view, items->buffer, TYPEOF(x), items->length);
+    if (ranges + LATE_RANGES <= most_ranges && is_mapped(remanent_mapping_data(items->mapping, &items->data))) {
+        counters[MAPPED]++;
+        ranges += LATE_RANGES;
+        return;
+    }
+    PROTECT(x);
+    SEXP copy = PROTECT(Rf_allocVector(TYPEOF(x), items->length));
+    /* A finalizer that ran for the memory may have looked at the same vector. */
+    if (!items->data) {
+        check(remanent_mapping_copy(items->mapping, DATAPTR(copy), (uint64_t)items->length * item_bytes(TYPEOF(x))));
+        counters[COPIED]++;
+        counters[MATERIALISED]++;
         R_set_altrep_data2(x, copy);
         items->data = DATAPTR(copy);
+        remanent_mapping_release(items->mapping);
+        items->mapping = NULL;
     }
-    /* The mapping holds what it shows. Who holds it as well is in the way of writing changed pages back. */
-    remanent_view_release(items->view);
-    items->view = NULL;
+    UNPROTECT(2);
 }
 
 static void *data_of(SEXP x) {
@@ -269,6 +296,8 @@ static void add_methods(R_altrep_class_t class) {
 }
 
 void make_classes(DllInfo *dll) {
+    measure_header();
+    count_most_ranges();
     real_class = R_make_altreal_class("remanent_real", "remanent", dll);
     integer_class = R_make_altinteger_class("remanent_integer", "remanent", dll);
     logical_class = R_make_altlogical_class("remanent_logical", "remanent", dll);
@@ -329,6 +358,7 @@ struct native {
 
 static void release_native(struct native *native) {
     live--;
+    ranges -= NATIVE_RANGES;
     remanent_mapping_release(native->mapping);
     free(native);
 }
@@ -337,7 +367,7 @@ static void *take_mapping(R_allocator_t *allocator, size_t bytes) {
     (void)bytes;
     struct native *native = allocator->data;
     native->is_taken = 1;
-    return (char *)native->data - header_bytes();
+    return (char *)native->data - header_bytes;
 }
 
 static void release_mapping(R_allocator_t *allocator, void *memory) {
@@ -372,19 +402,22 @@ static void release_without_vector(void *data) {
 /* ---- making them ---- */
 
 static SEXP mapped_native(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length) {
-    /* What can fail in R comes before the mapping is there. */
-    uint64_t room_bytes = header_bytes();
+    if (ranges + NATIVE_RANGES > most_ranges)
+        return materialised(view, buffer, type, length);
     struct native *native = malloc(sizeof *native);
     if (!native)
         Rf_error("there is no memory for a vector's description");
     *native = (struct native){.type = type, .length = length};
-    int code = map(view, buffer, room_bytes, &native->mapping, &native->data);
+    int code = remanent_view_private(view, buffer, header_bytes, &native->mapping, &native->data);
     if (!native->mapping) {
         free(native);
-        check(code);
-        return copied(view, buffer, type, length);
+        if (code != REMANENT_UNSUPPORTED)
+            (void)is_mapped(code);
+        return materialised(view, buffer, type, length);
     }
+    counters[MAPPED]++;
     live++;
+    ranges += NATIVE_RANGES;
     void *data = native;
     return R_ExecWithCleanup(native_vector, data, release_without_vector, data);
 }
@@ -393,25 +426,27 @@ static SEXP mapped_when_used(remanent_view *view, uint32_t buffer, SEXPTYPE type
     R_allocator_t allocator = {allocate, release_items, NULL, NULL};
     SEXP bytes = PROTECT(Rf_allocVector3(RAWSXP, sizeof(struct items), &allocator));
     live++;
-    remanent_view_retain(view);
-    *(struct items *)RAW(bytes) = (struct items){.length = length, .view = view, .buffer = buffer, .known = known};
-    SEXP made = R_new_altrep(class_of(type), bytes, R_NilValue);
+    struct items *items = (struct items *)RAW(bytes);
+    *items = (struct items){.length = length, .known = known};
+    int code = remanent_view_private_late(view, buffer, &items->mapping);
+    SEXP made;
+    if (items->mapping) {
+        made = R_new_altrep(class_of(type), bytes, R_NilValue);
+    } else {
+        if (code != REMANENT_UNSUPPORTED)
+            (void)is_mapped(code);
+        made = materialised(view, buffer, type, length);
+    }
     UNPROTECT(1);
     return made;
 }
 
+/* Small buffers share their pages with others, and a device-DAX device has no private mappings: these are copied at once, so
+ * that what is lost is an error of the restore. */
 SEXP vector_of(remanent_view *view, uint32_t buffer, SEXPTYPE type, R_xlen_t length, enum restore_as as,
                struct known known) {
     if (as == AS_DRAM || (uint64_t)length * item_bytes(type) < SMALL_BYTES)
         return copied(view, buffer, type, length);
-    bool is_mappable;
-    check(remanent_view_has_private(view, buffer, &is_mappable));
-    /* Small buffers share their pages with others, and a device-DAX device has no private mappings. Copied here, where what is
-     * lost is an error of the restore. */
-    if (!is_mappable) {
-        counters[MATERIALISED]++;
-        return copied(view, buffer, type, length);
-    }
     make_room_for_mapping();
     return as == AS_NATIVE ? mapped_native(view, buffer, type, length)
                            : mapped_when_used(view, buffer, type, length, known);

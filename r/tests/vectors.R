@@ -206,6 +206,19 @@ stopifnot(pmem_gc(pool) > 0)
 close(pool)
 unlink(file)
 
+# A session that has restored nothing but ALTREP vectors collects them.
+collected <- local({
+  code <- c("library(remanent)", sprintf("v <- pmem_read('%s', 'x', as = 'altrep')", file), "rm(v)",
+            "l <- list(); for (i in 1:2e4) l[[i]] <- numeric(200)", "cat('collected')")
+  pmem_create(file, "16MiB")
+  pmem_persist(x = runif(1e5), file = file)
+  lines <- system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(paste(code, collapse = "; "))),
+                   stdout = TRUE, stderr = TRUE, env = c("_R_GC_FAIL_ON_ERROR_=true", paste0("R_LIBS=", paste(.libPaths(), collapse = ":"))))
+  unlink(file)
+  lines
+})
+stopifnot(identical(collected, "collected"))
+
 # They outlive the package too: its library stays loaded, for it gives their memory back.
 pmem_create(file, "16MiB")
 x <- runif(1e5)

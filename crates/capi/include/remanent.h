@@ -1085,11 +1085,6 @@ int32_t remanent_view_guard(const struct remanent_view *view, uint32_t number);
 int32_t remanent_view_copy(const struct remanent_view *view, uint32_t number, void *to, uint64_t len_bytes);
 
 /**
- * Tells whether remanent_view_private has a mapping of a buffer, for programs that map it when they use it.
- */
-int32_t remanent_view_has_private(const struct remanent_view *view, uint32_t number, bool *answer);
-
-/**
  * Maps a buffer privately: readable and writable, and what is written stays in this process and costs memory by the page.
  * The mapping holds the object; the pointer lives as long as the mapping. room_bytes of writable memory lie directly
  * before the data, for programs that need a header there.
@@ -1104,6 +1099,14 @@ int32_t remanent_view_private(const struct remanent_view *view,
                               void **data);
 
 /**
+ * As remanent_view_private, but mapped when remanent_mapping_data is first asked for it. Until then it holds the object's
+ * bytes, and costs the process nothing else.
+ */
+int32_t remanent_view_private_late(const struct remanent_view *view,
+                                   uint32_t number,
+                                   struct remanent_mapping **out);
+
+/**
  * Compares the object with its checksum; tells whether it has one.
  */
 int32_t remanent_view_verify(const struct remanent_view *view, bool *has_checksum);
@@ -1115,6 +1118,19 @@ int32_t remanent_view_verify(const struct remanent_view *view, bool *has_checksu
 uint32_t remanent_crc32c(uint32_t sum,
                          const void *data,
                          uint64_t len_bytes);
+
+/**
+ * Where the buffer is, which is mapped now if it was not: readable and writable as long as the mapping lives.
+ *
+ * REMANENT_IO with ENOMEM when the process has as many mappings as it may; remanent_mapping_copy has the bytes all the same.
+ */
+int32_t remanent_mapping_data(const struct remanent_mapping *mapping,
+                              void **data);
+
+/**
+ * Copies a buffer that is mapped late to where there are len_bytes of room, which must be its length.
+ */
+int32_t remanent_mapping_copy(const struct remanent_mapping *mapping, void *to, uint64_t len_bytes);
 
 /**
  * Counts the mapping once more.

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::{ptr, thread};
 
 use store::{
-    Array, Buffer, Mapped, Node, ObjectInfo, ObjectKind, ObjectView, PrivateView, Value, default_copy_threads,
+    Array, Buffer, LateView, Mapped, Node, ObjectInfo, ObjectKind, ObjectView, PrivateView, Value, default_copy_threads,
 };
 
 use crate::arguments::{give, handle, items, put, release, retain, text};
@@ -62,10 +62,10 @@ impl Payload {
         }
     }
 
-    fn has_private(&self, buffer: Buffer) -> bool {
+    fn private_late(&self, buffer: Buffer) -> Result<Option<LateView>> {
         match self {
-            Payload::Plain(view) => view.has_private(),
-            Payload::Value(_, value) => value.has_private(buffer),
+            Payload::Plain(view) => Ok(view.private_late()?),
+            Payload::Value(_, value) => Ok(value.private_late(buffer)?),
         }
     }
 
@@ -283,15 +283,6 @@ fn copy(from: Raw, to: Raw, len: usize) {
     });
 }
 
-/// Tells whether remanent_view_private has a mapping of a buffer, for programs that map it when they use it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn remanent_view_has_private(view: *const ViewHandle, number: u32, answer: *mut bool) -> i32 {
-    entry(|| {
-        let view = handle(view, "view")?;
-        put(answer, "answer", view.payload.has_private(view.checked(number)?))
-    })
-}
-
 /// Maps a buffer privately: readable and writable, and what is written stays in this process and costs memory by the page.
 /// The mapping holds the object; the pointer lives as long as the mapping. room_bytes of writable memory lie directly
 /// before the data, for programs that need a header there.
@@ -315,7 +306,25 @@ pub unsafe extern "C" fn remanent_view_private(
         let private = view.payload.private(view.checked(number)?, room_bytes)?;
         let Some(private) = private else { return Ok(()) };
         put(data, "data", private.address().cast())?;
-        give(out, "mapping", MappingHandle::new(private))
+        give(out, "mapping", MappingHandle::Mapped(private))
+    })
+}
+
+/// As remanent_view_private, but mapped when remanent_mapping_data is first asked for it. Until then it holds the object's
+/// bytes, and costs the process nothing else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remanent_view_private_late(
+    view: *const ViewHandle,
+    number: u32,
+    out: *mut *mut MappingHandle,
+) -> i32 {
+    entry(|| {
+        put(out, "mapping", ptr::null_mut())?;
+        let view = handle(view, "view")?;
+        match view.payload.private_late(view.checked(number)?)? {
+            Some(late) => give(out, "mapping", MappingHandle::Late(late)),
+            None => Ok(()),
+        }
     })
 }
 

@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{DirectMapping, Extent, Reservation, forks, process_id};
@@ -98,6 +99,17 @@ impl Holders {
         if process_id() == self.process_id {
             change(&mut self.lock());
         }
+    }
+
+    /// A new holder of one extent of another one's, since as many forks: what a child has inherited of that one it can map
+    /// itself. In a forked child there is none to count.
+    pub(crate) fn add_like(&self, other: Holder, extent: &Extent) -> Holder {
+        let mut holder = other;
+        self.change(|state| {
+            let held = state.extents.get(&start(extent)).and_then(|held| held.get(&other)).copied();
+            holder = state.add_held(held.expect("what is held for itself was held before"), slice::from_ref(extent));
+        });
+        holder
     }
 
     /// Forgets a holder.
@@ -270,10 +282,13 @@ impl Holders {
 impl State {
     /// A new holder of an object's extents.
     pub(crate) fn add(&mut self, born: u64, extents: &[Extent]) -> Holder {
+        self.add_held(Held { born, forks: forks() }, extents)
+    }
+
+    fn add_held(&mut self, held: Held, extents: &[Extent]) -> Holder {
         self.next += 1;
         let holder = Holder(self.next);
         for start in extents.iter().map(start) {
-            let held = Held { born, forks: forks() };
             self.extents.entry(start).or_default().insert(holder, held);
         }
         holder

@@ -52,7 +52,7 @@ pub use source::{Element, Object, Source};
 pub use store::{LAYOUT, ObjectInfo, Store, Verified};
 pub use transaction::{Checksums, Committed, PersistOptions, Progress, Transaction, Way, Written};
 pub use value::{Array, Buffer, Node};
-pub use view::{ObjectView, PrivateView, Value};
+pub use view::{LateView, ObjectView, PrivateView, Value};
 
 // What the signatures above speak of: users of the store need no other crate.
 pub use pmem::{

@@ -76,7 +76,7 @@ impl<M: Media> HeldRegion<M> {
     /// One extent of it, held for itself.
     pub(crate) fn one(&self, number: usize) -> Self {
         let (region, extents) = (self.region.clone(), number..number + 1);
-        let holder = self.holders.lock().add(region.info().born, &region.info().extents[extents.clone()]);
+        let holder = self.holders.add_like(self.holder, &region.info().extents[number]);
         HeldRegion { region, holders: self.holders.clone(), holder, extents }
     }
 }
@@ -375,9 +375,17 @@ impl ObjectView<Mapped> {
         self.private_after(0)
     }
 
-    /// Whether [`ObjectView::private`] would give a view, as far as that can be told beforehand.
-    pub fn has_private(&self) -> bool {
-        matches!(self.extents(), [one] if self.descriptor().payload_bytes() > 0 && self.region().set().has_private(*one))
+    /// As [`ObjectView::private`], mapped when it is first asked for its address.
+    ///
+    /// # Errors
+    /// As [`ObjectView::private`].
+    pub fn private_late(&self) -> Result<Option<LateView>> {
+        match self.extents() {
+            [_] if self.descriptor().payload_bytes() > 0 => {
+                Ok(Some(self.late_of(0, self.descriptor().payload_bytes())?))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// As [`ObjectView::private`], with that many bytes of writable memory directly before the payload.
@@ -397,7 +405,7 @@ impl ObjectView<Mapped> {
         let extent = self.extents()[number];
         // Held before it is mapped, as everything that is seen.
         let region = self.held.region.one(number);
-        let mapping = self.region().set().private_after(extent, len_bytes, room_bytes)?;
+        let mapping = region.private_after(len_bytes, room_bytes)?;
         let waiting = self.redo().map_or(&[][..], |redo| redo.of(number));
         if !waiting.is_empty() {
             self.guard_redo()?;
@@ -412,11 +420,85 @@ impl ObjectView<Mapped> {
             // SAFETY: `len` bytes from there on lie in the mapping, which nobody else knows yet, and `bytes` has as many.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
         }
-        let (holders, holder) = (region.holders.clone(), region.holder);
-        let hold: Hold = Arc::new(Mutex::new(Box::new(region)));
-        let private = Private { extent, len_bytes, holder, hold: hold.clone(), copied: Arc::default() };
-        holders.add_private(mapping.address().addr(), private);
-        Ok(PrivateView { mapping, holders, hold })
+        Ok(PrivateView::new(region, len_bytes, mapping))
+    }
+
+    fn late_of(&self, number: usize, len_bytes: u64) -> Result<LateView> {
+        let (mapped, mut waits) = (OnceLock::new(), None);
+        // Bytes that wait elsewhere are put into the mapping at once: they may be home when it is asked for.
+        if self.redo().is_some_and(|redo| redo.touches(number)) {
+            let _ = mapped.set(self.private_of(number, len_bytes, 0)?);
+        } else {
+            self.region().set().check_private(self.extents()[number])?;
+            waits = Some(self.held.region.one(number));
+        }
+        Ok(LateView { mapped, waits: Mutex::new(waits), len_bytes })
+    }
+}
+
+impl HeldRegion<Mapped> {
+    /// The one extent that it holds.
+    fn extent(&self) -> Extent {
+        self.region.info().extents[self.extents.start]
+    }
+
+    fn private_after(&self, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
+        Ok(self.region.set().private_after(self.extent(), len_bytes, room_bytes)?)
+    }
+}
+
+/// A copy-on-write view that is mapped when it is first asked for. Until then it holds the object's bytes, and costs the process
+/// nothing else.
+pub struct LateView {
+    mapped: OnceLock<PrivateView>,
+    /// What it holds until it is mapped.
+    waits: Mutex<Option<HeldRegion<Mapped>>>,
+    len_bytes: u64,
+}
+
+impl LateView {
+    /// The view, mapped now if it was not.
+    ///
+    /// # Errors
+    /// `Io` when the process has too many mappings; it may be asked again.
+    pub fn mapped(&self) -> Result<&PrivateView> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = waits.take() {
+            match region.private_after(self.len_bytes, 0) {
+                Ok(mapping) => drop(self.mapped.set(PrivateView::new(region, self.len_bytes, mapping))),
+                Err(error) => {
+                    *waits = Some(region);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.mapped.get().expect("it is mapped when nothing waits"))
+    }
+
+    /// Length of the view.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Copies the object's bytes without a mapping, as long as there is none.
+    ///
+    /// # Errors
+    /// `BadBlock`, `Truncated`, `Io`; `LengthMismatch` when there is not room for exactly all of them.
+    pub fn copy_to(&self, into: &mut [u8]) -> Result<()> {
+        if into.len() as u64 != self.len_bytes {
+            return Err(Error::LengthMismatch { got_bytes: into.len() as u64, expected_bytes: self.len_bytes });
+        }
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = &*waits {
+            held.guard()?;
+            held.region.load_bytes(held.extents.start, 0, into);
+            return Ok(());
+        }
+        drop(waits);
+        let view = self.mapped()?;
+        // SAFETY: the mapping has as many bytes, and `into` is no part of it: nobody else can have it.
+        unsafe { std::ptr::copy_nonoverlapping(view.address(), into.as_mut_ptr(), into.len()) };
+        Ok(())
     }
 }
 
@@ -429,6 +511,15 @@ pub struct PrivateView {
 }
 
 impl PrivateView {
+    /// `region` holds the one extent that is mapped.
+    fn new(region: HeldRegion<Mapped>, len_bytes: u64, mapping: PrivateMapping) -> PrivateView {
+        let (extent, holders, holder) = (region.extent(), region.holders.clone(), region.holder);
+        let hold: Hold = Arc::new(Mutex::new(Box::new(region)));
+        let private = Private { extent, len_bytes, holder, hold: hold.clone(), copied: Arc::default() };
+        holders.add_private(mapping.address().addr(), private);
+        PrivateView { mapping, holders, hold }
+    }
+
     /// First byte; readable and writable for [`PrivateView::len_bytes`], as long as the value lives.
     pub fn address(&self) -> *mut u8 {
         self.mapping.address()

@@ -58,7 +58,9 @@ static void nulls(remanent_store *store, char **argv) {
     BAD(remanent_view_guard(NULL, 0));
     BAD(remanent_view_copy(NULL, 0, &room, 1));
     BAD(remanent_view_private(NULL, 0, 0, &mapping, &room));
-    BAD(remanent_view_has_private(NULL, 0, &answer));
+    BAD(remanent_view_private_late(NULL, 0, &mapping));
+    BAD(remanent_mapping_data(NULL, &room));
+    BAD(remanent_mapping_copy(NULL, &room, 1));
     BAD(remanent_view_verify(NULL, &answer));
     BAD(remanent_batch_new(NULL, &batch));
     BAD(remanent_batch_new(store, NULL));
@@ -170,8 +172,8 @@ static void wrong_values(remanent_store *store) {
     BAD(remanent_view_node(view, 0, NULL));
     BAD(remanent_view_buffer(view, 12345, &data, &len));
     BAD(remanent_view_buffer(view, 0, NULL, &len));
-    BAD(remanent_view_has_private(view, 12345, &there));
-    BAD(remanent_view_has_private(view, 0, NULL));
+    BAD(remanent_view_private_late(view, 12345, &mapping));
+    BAD(remanent_view_private_late(view, 0, NULL));
     BAD(remanent_view_private(view, 0, UINT64_MAX, &mapping, &room));
     BAD(remanent_view_copy(view, 0, NULL, 4));
     remanent_view_release(view);

@@ -192,6 +192,60 @@ static void forks(char **argv) {
     remanent_store_release(store);
 }
 
+static void put_numbers(remanent_store *store, const double *numbers, uint64_t count) {
+    remanent_batch *batch;
+    OK(remanent_batch_new(store, &batch));
+    OK(remanent_batch_put(batch, "numbers"));
+    OK(remanent_batch_array(batch, &F8, &count, 1, false, numbers, count * sizeof *numbers));
+    OK(remanent_batch_commit(batch, NULL, NULL));
+    remanent_batch_release(batch);
+}
+
+/* What a child has inherited stays as it was, though the parent maps it, changes it and persists its pages before the child
+ * maps it. */
+static void changes_after_a_fork(char **argv) {
+    enum { COUNT = 1 << 18 };
+    remanent_store *store = create(in_folder(argv, "changes.pool"), 32 << 20);
+    double *zeros = calloc(COUNT, sizeof *zeros);
+    for (int late = 0; late < 2; late++) {
+        put_numbers(store, zeros, COUNT);
+        remanent_view *view;
+        remanent_mapping *mapping = NULL;
+        void *data;
+        int go[2];
+        CHECK(pipe(go) == 0);
+        OK(remanent_store_get(store, "numbers", &view));
+        if (late) {
+            OK(remanent_view_private_late(view, 0, &mapping));
+            remanent_view_release(view);
+        }
+        pid_t child = fork();
+        if (child == 0) {
+            char byte;
+            CHECK(read(go[0], &byte, 1) == 1);
+            OK(late ? remanent_mapping_data(mapping, &data) : remanent_view_private(view, 0, 0, &mapping, &data));
+            CHECK(memcmp(data, zeros, COUNT * sizeof *zeros) == 0);
+            _exit(0);
+        }
+        OK(late ? remanent_mapping_data(mapping, &data) : remanent_view_private(view, 0, 0, &mapping, &data));
+        if (!late)
+            remanent_view_release(view);
+        for (int i = 1; i < 4; i++) {
+            ((double *)data)[i * 1000] = 42;
+            put_numbers(store, data, COUNT);
+        }
+        CHECK(write(go[1], "", 1) == 1);
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        remanent_mapping_release(mapping);
+        close(go[0]);
+        close(go[1]);
+    }
+    free(zeros);
+    OK(remanent_store_close(store));
+    remanent_store_release(store);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2 && remanent_abi_version() >= REMANENT_ABI_VERSION && strchr(remanent_version(), '.'));
     CHECK(strcmp(remanent_error_name(REMANENT_POOL_FULL), "pool-full") == 0 && remanent_error_name(12345) == NULL);
@@ -201,5 +255,6 @@ int main(int argc, char **argv) {
     progress(argv);
     threads(argv);
     forks(argv);
+    changes_after_a_fork(argv);
     return 0;
 }

@@ -259,13 +259,15 @@ static void private_mappings(remanent_store *store, const char *path) {
     void *data;
     OK(remanent_view_private(views[1], 1, 0, &small, &data));
     CHECK(small == NULL && data == NULL);
-    bool has_private = true;
-    OK(remanent_view_has_private(views[1], 1, &has_private));
-    CHECK(!has_private);
-    for (int which = 0; which < 2; which++) {
-        OK(remanent_view_has_private(views[which], 0, &has_private));
-        CHECK(has_private);
-    }
+    OK(remanent_view_private_late(views[1], 1, &small));
+    CHECK(small == NULL);
+    remanent_mapping *late[2];
+    for (int which = 0; which < 2; which++)
+        OK(remanent_view_private_late(views[which], 0, &late[which]));
+    double *copy = malloc(count * sizeof *copy);
+    OK(remanent_mapping_copy(late[0], copy, count * sizeof *copy));
+    CHECK(memcmp(copy, items, count * sizeof *copy) == 0);
+    FAILS(REMANENT_LENGTH_MISMATCH, remanent_mapping_copy(late[0], copy, 8));
     OK(remanent_view_private(views[0], 0, 0, &kept, &data));
     remanent_view_release(views[0]);
     remanent_view_release(views[1]);
@@ -276,6 +278,17 @@ static void private_mappings(remanent_store *store, const char *path) {
     CHECK(memcmp(data, items, count * sizeof *items) == 0);
     remanent_store_release(store);
     remanent_mapping_release(kept);
+    void *late_data, *again;
+    for (int which = 0; which < 2; which++) {
+        OK(remanent_mapping_data(late[which], &late_data));
+        CHECK(memcmp(late_data, items, count * sizeof *items) == 0);
+        ((double *)late_data)[0] = -5;
+        OK(remanent_mapping_data(late[which], &again));
+        OK(remanent_mapping_copy(late[which], copy, count * sizeof *copy));
+        CHECK(late_data == again && copy[0] == -5);
+        remanent_mapping_release(late[which]);
+    }
+    free(copy);
     free(items);
 }
 

@@ -49,11 +49,16 @@ impl PrivateMapping {
 }
 
 impl Mapping {
-    fn private(&self, offset_bytes: u64, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
+    fn check_private(&self) -> Result<()> {
         if self.files[0].device.is_some() {
             let reason = "device-DAX devices have no private mappings; ask for a read-only view";
             return Err(Error::Unsupported { what: "a private view", reason });
         }
+        Ok(())
+    }
+
+    fn private(&self, offset_bytes: u64, len_bytes: u64, room_bytes: usize) -> Result<PrivateMapping> {
+        self.check_private()?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         if room_bytes == 0
             && let Some(view) = self.view_in_one_call(offset_bytes, len_bytes, flags)?
@@ -146,9 +151,12 @@ impl PoolSet<Mapped> {
         self.private_after(extent, len_bytes, 0)
     }
 
-    /// Whether an extent can have a private view; not on device-DAX.
-    pub fn has_private(&self, extent: Extent) -> bool {
-        self.part(extent.offset.part()).is_some_and(|part| part.map.files[0].device.is_none())
+    /// Refuses what [`PoolSet::private`] would refuse of an extent, but for a lack of mappings.
+    ///
+    /// # Errors
+    /// `Unsupported` on device-DAX.
+    pub fn check_private(&self, extent: Extent) -> Result<()> {
+        self.part(extent.offset.part()).map_or(Ok(()), |part| part.map.check_private())
     }
 
     /// As [`PoolSet::private`], with that many bytes of writable memory directly before the data: for languages whose

@@ -2,7 +2,7 @@
 
 use pmem::{Mapped, Media, Touch};
 
-use super::{ObjectView, PrivateView, sum};
+use super::{LateView, ObjectView, PrivateView, sum};
 use crate::error::Result;
 use crate::put::OWN_EXTENT_FROM_BYTES;
 use crate::value::{Buffer, Node, Place};
@@ -127,13 +127,19 @@ impl Value<Mapped> {
         self.private_after(buffer, 0)
     }
 
-    /// Whether [`Value::private`] would give a view, as far as that can be told beforehand.
+    /// As [`Value::private`], mapped when it is first asked for its address.
+    ///
+    /// # Errors
+    /// As [`Value::private`].
     ///
     /// # Panics
     /// If no node names it.
-    pub fn has_private(&self, buffer: Buffer) -> bool {
-        let extent = self.view.extents()[self.places[buffer.0 as usize].extent as usize];
-        !self.shares_pages(buffer) && self.view.region().set().has_private(extent)
+    pub fn private_late(&self, buffer: Buffer) -> Result<Option<LateView>> {
+        if self.shares_pages(buffer) {
+            return Ok(None);
+        }
+        let place = &self.places[buffer.0 as usize];
+        Ok(Some(self.view.late_of(place.extent as usize, place.len_bytes)?))
     }
 
     /// As [`Value::private`], with that many bytes of writable memory directly before the buffer.
