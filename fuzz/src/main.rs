@@ -6,8 +6,10 @@
 //! Without a target each gets its share of the budget, in a process of its own, because the driver ends the process.
 //! With files it only runs those, which replays a failure.
 
+mod join;
 mod object;
 mod opener;
+mod plan;
 
 // Linked for its driver; it offers no function for it.
 use libfuzzer_sys as _;
@@ -38,9 +40,11 @@ struct Target {
     share: u64,
 }
 
-const TARGETS: [Target; 2] = [
-    Target { name: "opener", run: opener::run, max_len: 256, share: 90 },
+const TARGETS: [Target; 4] = [
+    Target { name: "opener", run: opener::run, max_len: 256, share: 80 },
     Target { name: "object", run: object::run, max_len: 1024, share: 10 },
+    Target { name: "join", run: join::run, max_len: 1024, share: 5 },
+    Target { name: "plan", run: plan::run, max_len: 2048, share: 5 },
 ];
 
 static RUNS: AtomicU64 = AtomicU64::new(0);

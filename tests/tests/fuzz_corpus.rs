@@ -3,17 +3,23 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use pmem::{Heap, PartOptions};
+use bench::join::{Durable, DurableTable, Row};
+use bench::plan::Plan;
+use pmem::{Heap, Layout, MIN_FILE_BYTES, PartOptions, Pool};
 use store::{
     Array, Buffer, ByteOrder, Checksums, DType, Descriptor, Field, FloatFormat, Node, Object, Order, PersistOptions,
     Store, TimeStep, TimeUnit, TypeClass,
 };
 
+#[path = "../../fuzz/src/join.rs"]
+mod join;
 #[path = "../../fuzz/src/object.rs"]
 mod object;
+#[path = "../../fuzz/src/plan.rs"]
+mod plan;
 
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/object")
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
 }
 
 /// A structure with a time and a sub-array in it.
@@ -88,12 +94,30 @@ fn seeds() -> BTreeMap<String, Vec<u8>> {
     seeds
 }
 
+/// A table of few rows, two of which meet in a chain, and plans that say something of everything.
+fn other_seeds() -> BTreeMap<&'static str, (String, Vec<u8>)> {
+    let path = Path::new("/pools/seeds");
+    let layout = Layout { name: "join", version: 1 };
+    let pool = Pool::create(Heap::new(), path, layout, &PartOptions::single(MIN_FILE_BYTES)).expect("a new pool");
+    let table = DurableTable::<_, 2>::create(&pool, "table", 4, 1).expect("there is room");
+    let rows = [1, 2, 3, 4].map(|key| Row { key, value: [10 * key, !key] });
+    table.inserter(Durable::Blocks).insert(&rows, |_| ()).expect("there is room");
+    let region = pool.region("table").expect("it was made");
+    let mut content = vec![0; DurableTable::<Heap, 2>::len_bytes(4, 1) as usize];
+    region.load_bytes(0, 0, &mut content);
+    let table = [&region.info().meta[..], &content].concat();
+    let plan = "about: x\nbudget: 1m\nprecision: 2%\nrounds: 5 to 20\nsample: 20ms\ncells:\n- measure: load\n  memory: [dram, \"model:ddr4*2\"]\n  keep: memory\n  size: 64:*2:1Ki\n- {measure: join, method: all}\nfigures:\n- {title: t, measure: load, y: latency, x: size, series: [memory], where: {chains: 1}, scale: log-log, published: [{what: w, value: 1.5, source: s}]}\n";
+    Plan::parse("all.yaml", plan).and_then(|plan| plan.cells()).expect("the seed is a plan");
+    BTreeMap::from([("join", ("rows".to_owned(), table)), ("plan", ("all".to_owned(), plan.as_bytes().to_vec()))])
+}
+
 #[test]
 fn the_corpus_holds_what_the_store_writes() {
-    for (name, input) in seeds() {
-        let file = corpus().join(&name);
+    let objects = seeds().into_iter().map(|seed| ("object", seed));
+    for (target, (name, input)) in objects.chain(other_seeds()) {
+        let file = corpus(target).join(&name);
         if std::env::var_os("REMANENT_WRITE_GOLDEN").is_some() {
-            std::fs::create_dir_all(corpus()).expect("a folder of the tree");
+            std::fs::create_dir_all(corpus(target)).expect("a folder of the tree");
             std::fs::write(&file, &input).expect("a file of the tree");
         }
         assert!(
@@ -104,22 +128,29 @@ fn the_corpus_holds_what_the_store_writes() {
 }
 
 /// Every input as it is, cut short at each length, and with each byte changed.
-#[test]
-fn descriptions_cut_short_and_changed_are_read_or_refused() {
+fn replay(target: &str, run: impl Fn(&[u8])) -> usize {
     let mut inputs = 0;
-    for entry in std::fs::read_dir(corpus()).expect("a folder of the tree") {
+    for entry in std::fs::read_dir(corpus(target)).expect("a folder of the tree") {
         let input = std::fs::read(entry.expect("an entry").path()).expect("a file of the corpus");
         for len in 0..=input.len() {
-            object::run(&input[..len]);
+            run(&input[..len]);
         }
         for at in 0..input.len() {
             for flip in [1, 0x80, 0xff] {
                 let mut changed = input.clone();
                 changed[at] ^= flip;
-                object::run(&changed);
+                run(&changed);
                 inputs += 1;
             }
         }
     }
-    assert!(inputs > 500, "{inputs} inputs");
+    inputs
+}
+
+#[test]
+fn inputs_cut_short_and_changed_are_read_or_refused() {
+    for (target, run) in [("object", object::run as fn(&[u8])), ("join", join::run), ("plan", plan::run)] {
+        let inputs = replay(target, run);
+        assert!(inputs > 500, "{target}: {inputs} inputs");
+    }
 }
