@@ -213,7 +213,7 @@ collected <- local({
   pmem_create(file, "16MiB")
   pmem_persist(x = runif(1e5), file = file)
   lines <- system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(paste(code, collapse = "; "))),
-                   stdout = TRUE, stderr = TRUE, env = c("_R_GC_FAIL_ON_ERROR_=true", paste0("R_LIBS=", paste(.libPaths(), collapse = ":"))))
+                   stdout = TRUE, stderr = TRUE, env = c("_R_GC_FAIL_ON_ERROR_=true", paste0("R_LIBS=", shQuote(paste(.libPaths(), collapse = ":")))))
   unlink(file)
   lines
 })
