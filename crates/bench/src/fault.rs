@@ -241,8 +241,8 @@ mod tests {
         let pages = Pages::map(&plan.cells().unwrap()[0]).unwrap();
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", pages.base.addr());
-        let mapping = text.lines().skip_while(|line| !line.starts_with(&start));
-        let flags = mapping.skip_while(|line| !line.starts_with("VmFlags:")).next().unwrap();
+        let mut mapping = text.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = mapping.find(|line| line.starts_with("VmFlags:")).unwrap();
         let has_huge_pages = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
         assert_eq!(flags.split_ascii_whitespace().any(|flag| flag == "nh"), has_huge_pages, "{flags}");
     }
