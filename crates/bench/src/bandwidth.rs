@@ -135,7 +135,7 @@ struct Moved {
     gb_s: f64,
     /// The same if all threads were as slow as the slowest; nothing when one of them never had its CPU.
     slowest: Option<f64>,
-    /// The part of a block's time that the loop takes by itself.
+    /// See [`stream::overhead`].
     overhead: f64,
 }
 
@@ -163,8 +163,8 @@ pub struct Transfer {
 pub struct Ran {
     /// Each of them, in bytes.
     pub done: Vec<Done>,
-    /// Nanoseconds that the loop takes for a block of which no line is visited; where memory is waited for, it runs beside.
-    pub loop_ns: f64,
+    /// See [`stream::overhead`].
+    pub overhead: f64,
 }
 
 /// Bytes between two looks at whether the time is over.
@@ -202,10 +202,8 @@ impl Transfer {
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Moved> {
         let time = site.sample_time;
-        let Ran { done, loop_ns } = self.run(site.memory(cell)?, time, seed)?;
-        let moved = self.moved(&done);
-        let block_ns = self.threads as f64 * 1e3 / moved.rate;
-        Ok(Moved { overhead: (loop_ns / block_ns).min(1.0), ..moved })
+        let Ran { done, overhead } = self.run(site.memory(cell)?, time, seed)?;
+        Ok(Moved { overhead, ..self.moved(&done) })
     }
 
     fn model(&self, device: &'static DeviceProfile, seed: u64) -> Result<Moved> {
@@ -266,8 +264,7 @@ impl Transfer {
         if !streams.iter().all(Stream::is_right) {
             return Err(Error::Wrong { what: stream::MOVED });
         }
-        let _alone = crew::alone()?;
-        Ok(Ran { done, loop_ns: streams[0].loop_ns() })
+        Ok(Ran { overhead: stream::overhead(&streams, &done)?, done })
     }
 
     fn kind(&self) -> Kind {

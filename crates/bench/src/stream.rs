@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::crew::{self, Done};
+use crate::error::Result;
 use crate::memory::Memory;
 use crate::pattern::{Pattern, Walk};
 
@@ -106,7 +108,7 @@ impl<'m> Stream<'m> {
     }
 
     /// Nanoseconds that the loop takes for a block of which no line is visited.
-    pub fn loop_ns(&self) -> f64 {
+    fn loop_ns(&self) -> f64 {
         let Kind { access, width, .. } = self.kind;
         let blocks = self.order.turn().first(LOOKED_AT_LOADED);
         let time = |_| {
@@ -151,6 +153,19 @@ impl<'m> Stream<'m> {
         ends.iter().for_each(|address| unsafe { put(*address, STORED) });
         sum.0 == [expected; 8]
     }
+}
+
+/// The part of a block's time that the loop takes by itself, in the thread where that is most; where memory is waited for, it
+/// runs beside.
+///
+/// # Errors
+/// As [`crew::alone`].
+pub fn overhead(streams: &[Stream<'_>], done: &[Done]) -> Result<f64> {
+    let _alone = crew::alone()?;
+    let of = |(stream, done): (&Stream<'_>, &Done)| {
+        stream.loop_ns() * done.per_second() / stream.kind.block_bytes as f64 / 1e9
+    };
+    Ok(streams.iter().zip(done).map(of).fold(0.0, f64::max).min(1.0))
 }
 
 /// The first and the last line of each block.
@@ -338,7 +353,12 @@ mod tests {
     #[test]
     fn a_turn_that_visits_no_line_tells_what_the_loop_takes() {
         let memory = filled();
-        let stream = Stream::new(&kind(Access::Load, Pattern::Random, 64), &memory, 0..LEN_BYTES, 4096, 1);
-        assert!(stream.loop_ns() >= 0.0);
+        let kind = kind(Access::Load, Pattern::Random, 64);
+        let streams = [0, 1].map(|seed| Stream::new(&kind, &memory, 0..LEN_BYTES, 4096, seed));
+        // A block a second, and so many that nothing else can have taken the time.
+        let done = |work| [Done { work: 64, ns: 1_000_000_000 }, Done { work, ns: 1 }];
+        assert!(overhead(&streams, &done(64 << 40)).unwrap() > overhead(&streams[..1], &done(0)).unwrap());
+        assert_eq!(overhead(&streams, &done(64 << 40)).unwrap(), 1.0);
+        assert!(streams.iter().all(|stream| stream.line == Line([0; 8])));
     }
 }

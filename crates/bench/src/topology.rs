@@ -129,8 +129,8 @@ impl Measure for Topology {
         let memory = site.memory(cell)?;
         let cpus = crew::cpus_of_node(of.from)?;
         let latency_ns = latency_ns(memory, &cpus, seed)?;
-        let done = of.run(memory, &cpus, time, seed)?;
-        Ok(of.values(&done, Some(latency_ns)))
+        let (done, overhead) = of.run(memory, &cpus, time, seed)?;
+        Ok(Sample { overhead, ..of.values(&done, Some(latency_ns)) })
     }
 }
 
@@ -179,7 +179,7 @@ impl Of {
         }
     }
 
-    fn run(&self, memory: &mut Memory, cpus: &[usize], time: Duration, seed: u64) -> Result<Vec<Done>> {
+    fn run(&self, memory: &mut Memory, cpus: &[usize], time: Duration, seed: u64) -> Result<(Vec<Done>, f64)> {
         if self.kind.access == Access::Load {
             stream::fill(memory, self.len_bytes);
         }
@@ -192,7 +192,7 @@ impl Of {
         let mut streams: Vec<Stream<'_>> = (0..self.threads).map(stream).collect();
         let done = crew::work_together_on(cpus, streams.iter_mut().map(|stream| || stream.turn()).collect(), time)?;
         match streams.iter().all(Stream::is_right) {
-            true => Ok(done),
+            true => stream::overhead(&streams, &done).map(|overhead| (done, overhead)),
             false => Err(Error::Wrong { what: stream::MOVED }),
         }
     }
