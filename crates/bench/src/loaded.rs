@@ -19,8 +19,8 @@ use crate::stream::{self, Kind, Stream};
 #[derive(Debug)]
 pub struct Loaded;
 
-/// Bytes of the chain whose latency is told. It is taken out of all caches before, and in 20 ms not even a quarter of it is met
-/// again: no last-level cache can have it, however large that is.
+/// Bytes of the chain whose latency is told. It is taken out of all caches before, and 20 ms of steps of 100 ns are a fifth of
+/// its lines: so they wait for memory however large the last-level cache is. Longer samples want a longer chain.
 const CHAIN: &str = "64Mi";
 /// Bytes of a turn of traffic, after which it pauses.
 const TURN_BYTES: usize = 4 << 10;
