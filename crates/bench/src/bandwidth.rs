@@ -35,7 +35,7 @@ const SLOWEST: Metric = Metric {
     name: "slowest",
     unit: "GB/s",
     better: Better::More,
-    about: "what the slowest thread had of it, times the number of threads",
+    about: "what the slowest thread had of it, times the number of threads, where each had its CPU",
 };
 
 const fn keys(access: &'static str, fence: &'static str, block: &'static str, order: &'static str) -> [Key; 9] {
@@ -83,13 +83,13 @@ impl Measure for Bandwidth {
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
-        let (rate, bandwidth, slowest) = Transfer::of(cell).sample(cell, site, seed)?;
-        Ok(Sample { values: vec![Some(bandwidth), Some(slowest), Some(rate)], ..Sample::default() })
+        let Moved { rate, gb_s, slowest, overhead } = Transfer::of(cell).sample(cell, site, seed)?;
+        Ok(Sample { values: vec![Some(gb_s), slowest, Some(rate)], overhead, ..Sample::default() })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
-        let (rate, bandwidth, slowest) = Transfer::of(cell).model(device, seed)?;
-        Ok(Sample { values: vec![Some(bandwidth), Some(slowest), Some(rate)], ..Sample::default() })
+        let Moved { rate, gb_s, slowest, .. } = Transfer::of(cell).model(device, seed)?;
+        Ok(Sample { values: vec![Some(gb_s), slowest, Some(rate)], ..Sample::default() })
     }
 }
 
@@ -117,14 +117,26 @@ impl Measure for Iops {
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
-        let (rate, bandwidth, slowest) = Transfer::of(cell).sample(cell, site, seed)?;
-        Ok(Sample { values: vec![Some(rate), Some(bandwidth), Some(slowest)], ..Sample::default() })
+        let Moved { rate, gb_s, slowest, overhead } = Transfer::of(cell).sample(cell, site, seed)?;
+        Ok(Sample { values: vec![Some(rate), Some(gb_s), slowest], overhead, ..Sample::default() })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
-        let (rate, bandwidth, slowest) = Transfer::of(cell).model(device, seed)?;
-        Ok(Sample { values: vec![Some(rate), Some(bandwidth), Some(slowest)], ..Sample::default() })
+        let Moved { rate, gb_s, slowest, .. } = Transfer::of(cell).model(device, seed)?;
+        Ok(Sample { values: vec![Some(rate), Some(gb_s), slowest], ..Sample::default() })
     }
+}
+
+/// What all threads moved.
+struct Moved {
+    /// Million blocks a second.
+    rate: f64,
+    /// 10^9 bytes a second.
+    gb_s: f64,
+    /// The same if all threads were as slow as the slowest; nothing when one of them never had its CPU.
+    slowest: Option<f64>,
+    /// See [`stream::overhead`].
+    overhead: f64,
 }
 
 /// What is measured.
@@ -144,6 +156,15 @@ pub struct Transfer {
     pub len_bytes: usize,
     /// How many threads.
     pub threads: usize,
+}
+
+/// What threads did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ran {
+    /// Each of them, in bytes.
+    pub done: Vec<Done>,
+    /// See [`stream::overhead`].
+    pub overhead: f64,
 }
 
 /// Bytes between two looks at whether the time is over.
@@ -179,29 +200,26 @@ impl Transfer {
         })
     }
 
-    /// Million blocks a second, 10^9 bytes a second, and the same as if all threads were as slow as the slowest.
-    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<(f64, f64, f64)> {
+    fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Moved> {
         let time = site.sample_time;
-        let done = self.run(site.memory(cell)?, time, seed)?;
-        Ok(self.values(&done))
+        let Ran { done, overhead } = self.run(site.memory(cell)?, time, seed)?;
+        Ok(Moved { overhead, ..self.moved(&done) })
     }
 
-    fn model(&self, device: &'static DeviceProfile, seed: u64) -> Result<(f64, f64, f64)> {
+    fn model(&self, device: &'static DeviceProfile, seed: u64) -> Result<Moved> {
         let part_bytes = self.len_bytes / self.threads;
-        if part_bytes < self.block_bytes {
-            return Err(Error::unavailable(format!("{} bytes for {} threads", self.len_bytes, self.threads)));
-        }
         let thread =
             |number: usize| model::stream(device, &self.kind(), number * part_bytes, part_bytes, seed + number as u64);
         let threads = (0..self.threads).map(thread).collect::<Result<_>>()?;
-        Ok(self.values(&model::simulate(device, threads)))
+        Ok(self.moved(&model::simulate(device, threads)))
     }
 
-    fn values(&self, done: &[Done]) -> (f64, f64, f64) {
+    fn moved(&self, done: &[Done]) -> Moved {
         let bytes_a_second: f64 = done.iter().map(Done::per_second).sum();
         let slowest = done.iter().map(Done::per_second).fold(f64::INFINITY, f64::min);
+        let slowest = Some(slowest * self.threads as f64 / 1e9).filter(|_| done.iter().all(|done| done.work > 0));
         let rate = bytes_a_second / self.block_bytes as f64;
-        (rate / 1e6, bytes_a_second / 1e9, slowest * self.threads as f64 / 1e9)
+        Moved { rate: rate / 1e6, gb_s: bytes_a_second / 1e9, slowest, overhead: 0.0 }
     }
 
     /// # Errors
@@ -223,12 +241,12 @@ impl Transfer {
         Ok(part_bytes)
     }
 
-    /// Transfers for so long; what each thread did, in bytes.
+    /// Transfers for so long.
     ///
     /// # Errors
     /// `Unavailable` when the CPU has not the instructions, a part is shorter than a block, or a thread cannot be had;
-    /// `Wrong` when the bytes that were loaded are not those that lie there.
-    pub fn run(&self, memory: &mut Memory, for_time: Duration, seed: u64) -> Result<Vec<Done>> {
+    /// `Wrong` when the bytes that were loaded are not those that lie there, or those that were stored are not there.
+    pub fn run(&self, memory: &mut Memory, for_time: Duration, seed: u64) -> Result<Ran> {
         let part_bytes = self.check()?;
         if self.len_bytes > memory.len_bytes() {
             return Err(Error::unavailable(format!("{} bytes of {}", self.len_bytes, memory.len_bytes())));
@@ -244,9 +262,9 @@ impl Transfer {
         let mut streams: Vec<Stream<'_>> = (0..self.threads).map(stream).collect();
         let done = crew::work_together(streams.iter_mut().map(|stream| || stream.turn()).collect(), for_time)?;
         if !streams.iter().all(Stream::is_right) {
-            return Err(Error::Wrong { what: "the sum of the bytes that were loaded" });
+            return Err(Error::Wrong { what: stream::MOVED });
         }
-        Ok(done)
+        Ok(Ran { overhead: stream::overhead(&streams, &done)?, done })
     }
 
     fn kind(&self) -> Kind {
@@ -273,11 +291,20 @@ mod tests {
         for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Zipf(0.99), Pattern::Stride(4096)] {
             for (block_bytes, threads) in [(64, 1), (5568, 2), (1 << 18, 3)] {
                 let done = transfer(Access::Load, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
+                let done = done.done;
                 assert!(done.len() == threads && done.iter().all(|done| done.work.is_multiple_of(block_bytes as u64)));
                 transfer(Access::PAST_CACHE, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
             }
         }
         assert_eq!(memory.word(0), STORED);
+    }
+
+    #[test]
+    fn the_slowest_thread_is_not_told_when_one_never_had_its_cpu() {
+        let transfer = transfer(Access::Load, Pattern::Sequential, 64, 2);
+        let slowest =
+            |first, second| transfer.moved(&[Done { work: first, ns: 1000 }, Done { work: second, ns: 1000 }]).slowest;
+        assert_eq!((slowest(3000, 1000), slowest(3000, 0)), (Some(2.0), None));
     }
 
     #[test]

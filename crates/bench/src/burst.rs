@@ -1,17 +1,17 @@
 //! How long a burst of stores takes until all have left: as long as they fit into the buffers on their way, a line costs
 //! little, and beyond that as much as the medium needs.
 
-use std::collections::BTreeMap;
-
 use pmem::{DeviceClock, DeviceProfile};
 use report::Samples;
 
 use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::crew;
 use crate::error::{Error, Result};
+use crate::latency;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
-use crate::model::Touch;
-use crate::pattern::{Pattern, Walk};
+use crate::model::{self, Touch};
+use crate::pattern::Pattern;
 use crate::site::Site;
 
 /// The measurement `burst`.
@@ -105,6 +105,7 @@ impl Measure for Burst {
         let (access, lines) = (Access::named(cell.word("access")), cell.len("lines"));
         let pause_ticks = (cell.real("pause") * clock.ticks_per_ns) as u64;
         let memory = site.memory(cell)?;
+        let _alone = crew::alone()?;
         let bits = (cell.len("size") / (64 * lines)).ilog2();
         let scatter = Scatter::random(memory.base(), 64 * lines, bits, seed);
         let time = |number: u64, lines: usize| {
@@ -121,29 +122,20 @@ impl Measure for Burst {
             code::wait();
             ticks() - start
         };
-        let times = |lines: usize| {
-            let times: Vec<u64> = (0..BURSTS as u64).map(|number| time(number, lines)).collect();
-            let median =
-                Samples::new(times.iter().map(|&ticks| ticks as f64).collect()).expect("there are some").median();
-            (times, median)
-        };
-        let (_, nothing) = times(0);
-        let (all, burst) = times(lines);
-        let burst = burst - nothing;
-        let ticks = all.into_iter().fold(BTreeMap::new(), |mut counts, ticks| {
-            *counts.entry(ticks.saturating_sub(nothing as u64)).or_default() += 1;
-            counts
-        });
-        let resolved = Some(burst).filter(|&ticks| clock.resolves(ticks));
-        let values =
-            vec![resolved.map(|ticks| clock.ns(ticks)), resolved.map(|ticks| clock.ns(ticks) / lines as f64), resolved];
-        Ok(Sample { values, ticks, overhead: 0.0 })
+        let times = |lines: usize| (0..BURSTS as u64).map(|number| time(number, lines)).collect::<Vec<u64>>();
+        let nothing =
+            Samples::new(times(0).iter().map(|&ticks| ticks as f64).collect()).expect("there are some").median();
+        let all = times(lines);
+        let nothing = nothing as u64;
+        let (burst, ticks) = latency::told(clock, all.into_iter().map(|ticks| ticks.saturating_sub(nothing)).collect());
+        let ns = burst.map(|ticks| clock.ns(ticks));
+        Ok(Sample { values: vec![ns, ns.map(|ns| ns / lines as f64), burst], ticks, overhead: 0.0 })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
         let (access, lines) = (Access::named(cell.word("access")), cell.number("lines"));
         let touch = Touch::new(device, access, Fence::Sfence, 64 * lines as usize, false)?;
-        let mut walk = Walk::new(Pattern::Random, cell.len("size") / (64 * lines as usize), seed);
+        let mut walk = model::walk(Pattern::Random, cell.len("size"), 64 * lines as usize, seed)?;
         let mut clock = DeviceClock::new(device);
         let (pause_ns, mut now_ns) = (cell.real("pause"), 0.0);
         let bursts = (0..BURSTS).map(|_| {
@@ -153,5 +145,46 @@ impl Measure for Burst {
         });
         let burst = Samples::new(bursts.collect()).expect("there are some").median();
         Ok(Sample { values: vec![Some(burst), Some(burst / lines as f64), None], ..Sample::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::code::STORED;
+    use crate::plan::Plan;
+
+    fn cells(keys: &[(&str, &str)]) -> Vec<Cell> {
+        let mut plan = Plan::built_in("burst").unwrap();
+        keys.iter().for_each(|(key, text)| plan.set(key, text).unwrap());
+        plan.cells().unwrap()
+    }
+
+    #[test]
+    fn bursts_are_measured_and_what_they_store_arrives() {
+        for cell in cells(&[("lines", "64"), ("pause", "0"), ("size", "8Ki"), ("access", "all")]) {
+            if let Err(error) = Burst.needs(&cell) {
+                println!("not run: {cell}: {error}");
+                continue;
+            }
+            let mut site = Site::new([&cell], Duration::ZERO).unwrap();
+            let sample = Burst.sample(&cell, &mut site, 1).unwrap();
+            let [burst, line, ticks] = sample.values[..] else { panic!("{sample:?}") };
+            assert!(burst.is_some() == ticks.is_some() && burst.is_some() != sample.ticks.is_empty(), "{cell}");
+            assert!(burst.is_none_or(|burst| burst > 0.0 && (burst / line.unwrap() - 64.0).abs() < 1e-6), "{cell}");
+            let memory = site.memory(&cell).unwrap();
+            assert!((0..8 << 10).step_by(8).all(|at| memory.word(at) == STORED), "{cell}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for keys in [[("access", "load"), ("lines", "1")], [("lines", "4096"), ("size", "256Ki")]] {
+            assert!(matches!(Burst.needs(&cells(&keys)[0]), Err(Error::Unavailable { .. })), "{keys:?}");
+        }
+        let modelled = [("memory", "model:optane-100-dimm"), ("lines", "4096"), ("size", "64Ki")];
+        assert!(matches!(cells(&modelled)[0].needs(), Err(Error::Unavailable { .. })));
     }
 }

@@ -8,7 +8,7 @@ use pmem::DeviceProfile;
 
 use crate::clock::{Clock, ticks};
 use crate::code::{Access, Fence};
-use crate::crew::Done;
+use crate::crew::{self, Done};
 use crate::error::Result;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
@@ -95,6 +95,7 @@ impl Measure for Chains {
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let clock = Clock::get();
+        let _alone = crew::alone()?;
         let mut cycle = Cycle::new(site.memory(cell)?, cell.len("size"), cell.len("locality"), seed);
         let chains = cell.len("chains");
         // Once around, or as far, so that what fits into caches is there.

@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::crew;
+
 /// The counter of this machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
@@ -38,6 +40,8 @@ impl Clock {
     }
 
     fn calibrate() -> Clock {
+        // Where it cannot be kept on a CPU it is calibrated all the same.
+        let _alone = crew::alone();
         let mut pairs = Vec::with_capacity(PAIRS);
         let mut step_ticks = u64::MAX;
         for _ in 0..PAIRS {

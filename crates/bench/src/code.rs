@@ -114,6 +114,35 @@ pub enum Blocks<'a> {
     Scattered(&'a Scatter, Range<u64>),
 }
 
+impl<'a> Blocks<'a> {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        match self {
+            Blocks::List(list) => list.len() as u64,
+            Blocks::Scattered(_, numbers) => numbers.end - numbers.start,
+        }
+    }
+
+    /// Those that come first, so many at most.
+    #[must_use]
+    pub fn first(&self, most: usize) -> Blocks<'a> {
+        match self {
+            Blocks::List(list) => Blocks::List(&list[..most.min(list.len())]),
+            Blocks::Scattered(scatter, numbers) => {
+                Blocks::Scattered(scatter, numbers.start..numbers.end.min(numbers.start + most as u64))
+            }
+        }
+    }
+
+    /// Where each begins.
+    pub fn addresses(&self) -> Vec<*mut u8> {
+        match self {
+            Blocks::List(list) => list.to_vec(),
+            Blocks::Scattered(scatter, numbers) => numbers.clone().map(|number| scatter.address(number)).collect(),
+        }
+    }
+}
+
 /// A bijection of the numbers of blocks, as many as a power of two: a product, what is left of it shifted over it, and
 /// another product. With neither product nor shift, blocks lie in the order of their numbers, and there may be any number.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +180,10 @@ impl Scatter {
     pub fn place(&self, number: u64) -> u64 {
         let mixed = number.wrapping_mul(self.first_factor) & self.mask;
         (mixed ^ mixed >> self.shift).wrapping_mul(self.second_factor) & self.mask
+    }
+
+    fn address(&self, number: u64) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut((self.base + self.place(number) * self.block_bytes) as usize)
     }
 }
 
@@ -427,7 +460,8 @@ mod tests {
                 unsafe { blocks(access, width, fence, Blocks::List(&addresses), lines, &mut line) };
                 let is_in = |number: usize| blocks_at.iter().any(|&at| (at..at + lines).contains(&number));
                 if access == Access::Load {
-                    let expected = (0..64).filter(|&number| is_in(number)).fold(0u64, |sum, number| sum ^ 1 << number);
+                    let expected =
+                        (0..64).filter(|&number| is_in(number)).fold(0u64, |sum, number| sum + (1 << number));
                     assert_eq!(line, Line([expected; 8]), "{access:?} {width:?} {lines}");
                 } else {
                     for (number, line) in memory.iter().enumerate() {
@@ -467,7 +501,7 @@ mod tests {
             let all = Blocks::Scattered(&scatter, 0..count);
             // SAFETY: as above.
             unsafe { blocks(Access::Load, Width::Bytes16, Fence::None, all, 1, &mut line) };
-            assert_eq!(line, Line([(1..=count).fold(0, |sum, number| sum ^ number); 8]));
+            assert_eq!(line, Line([(1..=count).sum(); 8]));
         }
     }
 

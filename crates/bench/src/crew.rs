@@ -1,7 +1,8 @@
 //! Threads that work at the same time, each on a CPU of its own.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::Builder;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -48,6 +49,31 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).map_err(|error| Error::unavailable(format!("CPU {cpu}: {error}")))
 }
 
+/// Keeps the calling thread on the first of its CPUs until the value is dropped: what one thread measures must not move from
+/// cache to cache.
+///
+/// # Errors
+/// As [`pin`].
+pub fn alone() -> Result<Alone> {
+    let before = sched_getaffinity(None).ok();
+    pin(cpus()[0])?;
+    Ok(Alone { before })
+}
+
+/// A thread that stays on one CPU.
+#[derive(Debug)]
+#[must_use]
+pub struct Alone {
+    before: Option<CpuSet>,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // What the thread had before it may have again.
+        let _ = self.before.map(|before| sched_setaffinity(None, &before));
+    }
+}
+
 /// What a thread did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Done {
@@ -69,10 +95,11 @@ impl Done {
 /// the k-th CPU, again from the first on when there are more workers. A worker's turn returns what it did.
 ///
 /// A worker that has a CPU to itself counts whole turns, one at least, by its own clock. Where workers share CPUs one that waits
-/// for its CPU does not see the window open, so all have the same window, and count the turns that end in it.
+/// for its CPU does not see the window open, so all have the same window, and count the turns that end in it; it is long enough
+/// for each to have its CPU several times, as far as that takes no more than a second. One that never had it has done nothing.
 ///
 /// # Errors
-/// `Unavailable` when a CPU cannot be had.
+/// `Unavailable` when a CPU or a thread cannot be had.
 pub fn work_together<W>(workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>>
 where
     W: FnMut() -> u64 + Send,
@@ -89,42 +116,121 @@ where
     W: FnMut() -> u64 + Send,
 {
     let count = workers.len();
-    let window = Window {
-        start: Barrier::new(count + 1),
-        phase: AtomicU8::new(WARM),
-        closed: AtomicUsize::new(0),
-        is_shared: count > cpus.len(),
-    };
+    let for_time = window_time(count, cpus.len(), for_time);
+    let window = Window { phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0), is_shared: count > cpus.len() };
+    let workers = workers.into_iter().map(|turn| || window.work(count, turn)).collect();
+    let mut changed_ns = [0; 2];
+    let done = together(
+        cpus,
+        workers,
+        |_| Builder::new(),
+        || {
+            for ((phase, time), changed_ns) in
+                [(OPEN, for_time / 5), (CLOSED, for_time)].into_iter().zip(&mut changed_ns)
+            {
+                std::thread::sleep(time);
+                window.phase.store(phase, Ordering::Relaxed);
+                *changed_ns = monotonic_ns();
+            }
+        },
+    )?;
+    let common_ns = changed_ns[1] - changed_ns[0];
+    let ended = |done: Done| if window.is_shared { Done { ns: common_ns, ..done } } else { done };
+    Ok(done.into_iter().map(ended).collect())
+}
+
+/// How long the scheduler leaves a CPU to a thread that others wait for, about, and how often each is to have it.
+const TURN_AT_CPU: Duration = Duration::from_millis(4);
+const TURNS_AT_CPU: u32 = 4;
+const MOST_SHARED: Duration = Duration::from_secs(1);
+
+fn window_time(workers: usize, cpus: usize, for_time: Duration) -> Duration {
+    match workers.div_ceil(cpus) as u32 {
+        0 | 1 => for_time,
+        at_a_cpu => for_time.max((TURN_AT_CPU * TURNS_AT_CPU * at_a_cpu).min(MOST_SHARED)),
+    }
+}
+
+/// Has a thread on a CPU for each worker; all start together, and `beside` is done meanwhile. What each returned.
+fn together<T, W>(
+    cpus: &[usize],
+    workers: Vec<W>,
+    builder: impl Fn(usize) -> Builder,
+    beside: impl FnOnce(),
+) -> Result<Vec<T>>
+where
+    T: Send,
+    W: FnOnce() -> T + Send,
+{
+    let (start, count) = (Start::default(), workers.len());
     std::thread::scope(|scope| {
-        let handles: Vec<_> = workers
-            .into_iter()
-            .enumerate()
-            .map(|(number, turn)| {
-                let (window, cpu) = (&window, cpus[number % cpus.len()]);
-                scope.spawn(move || {
-                    let pinned = pin(cpu);
-                    let done = window.work(count, turn);
-                    pinned.map(|()| done)
+        let mut handles = Vec::with_capacity(count);
+        for (number, work) in workers.into_iter().enumerate() {
+            let (start, cpu) = (&start, cpus[number % cpus.len()]);
+            let body = move || {
+                let pinned = pin(cpu);
+                start.wait().then(|| {
+                    // Also when it is elsewhere: the others wait for it.
+                    let result = work();
+                    pinned.map(|()| result)
                 })
-            })
-            .collect();
-        window.start.wait();
-        let mut changed_ns = [0; 2];
-        for ((phase, time), changed_ns) in [(OPEN, for_time / 5), (CLOSED, for_time)].into_iter().zip(&mut changed_ns) {
-            std::thread::sleep(time);
-            window.phase.store(phase, Ordering::Relaxed);
-            *changed_ns = monotonic_ns();
+            };
+            match builder(number).spawn_scoped(scope, body) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    start.call_off();
+                    return Err(Error::unavailable(format!("thread {} of {count}: {error}", number + 1)));
+                }
+            }
         }
-        let common_ns = changed_ns[1] - changed_ns[0];
-        let ended = |done: Done| if window.is_shared { Done { ns: common_ns, ..done } } else { done };
-        let joined = handles.into_iter().map(|handle| handle.join().expect("a worker does not panic").map(ended));
+        start.open(count);
+        beside();
+        let joined = handles.into_iter().map(|handle| match handle.join() {
+            Ok(result) => result.expect("it has started"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
         joined.collect()
     })
 }
 
+/// Where workers wait until all are there, or until one cannot be had.
+#[derive(Default)]
+struct Start {
+    /// How many are there, and whether they are to begin.
+    state: Mutex<(usize, Option<bool>)>,
+    arrived: Condvar,
+    decided: Condvar,
+}
+
+impl Start {
+    fn lock(&self) -> MutexGuard<'_, (usize, Option<bool>)> {
+        self.state.lock().expect("nothing panics here")
+    }
+
+    /// Whether to begin.
+    fn wait(&self) -> bool {
+        let mut state = self.lock();
+        state.0 += 1;
+        self.arrived.notify_one();
+        state = self.decided.wait_while(state, |(_, begins)| begins.is_none()).expect("nothing panics here");
+        state.1 == Some(true)
+    }
+
+    /// When so many are there.
+    fn open(&self, count: usize) {
+        let mut state = self.arrived.wait_while(self.lock(), |(there, _)| *there < count).expect("nothing panics here");
+        state.1 = Some(true);
+        self.decided.notify_all();
+    }
+
+    fn call_off(&self) {
+        self.lock().1 = Some(false);
+        self.decided.notify_all();
+    }
+}
+
 /// What is counted of what workers do.
 struct Window {
-    start: Barrier,
     phase: AtomicU8,
     /// Workers whose window has closed.
     closed: AtomicUsize,
@@ -136,17 +242,31 @@ const WARM: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
+/// Counts a worker whose window has closed, also when it panics: the others wait for it.
+struct Leaving<'w>(&'w AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl Window {
     fn work(&self, workers: usize, mut turn: impl FnMut() -> u64) -> Done {
-        self.start.wait();
-        while self.phase.load(Ordering::Relaxed) == WARM {
-            turn();
+        let leaving = Leaving(&self.closed);
+        let phase = || self.phase.load(Ordering::Relaxed);
+        let mut done = Done::default();
+        while phase() == WARM {
+            let work = turn();
+            // Where workers share CPUs the turn at the window's end is not counted, and this one is instead.
+            if self.is_shared && phase() == OPEN {
+                done.work = work;
+            }
         }
         let opened = monotonic_ns();
-        let mut done = Done::default();
         loop {
             let work = turn();
-            let is_over = self.phase.load(Ordering::Relaxed) == CLOSED;
+            let is_over = phase() == CLOSED;
             if !(is_over && self.is_shared) {
                 done.work += work;
             }
@@ -155,7 +275,7 @@ impl Window {
             }
         }
         done.ns = monotonic_ns() - opened;
-        self.closed.fetch_add(1, Ordering::Relaxed);
+        drop(leaving);
         while self.closed.load(Ordering::Relaxed) < workers {
             turn();
         }
@@ -193,26 +313,14 @@ where
     T: Send,
     W: FnOnce() -> T + Send,
 {
-    let start = Barrier::new(workers.len());
-    let times = std::thread::scope(|scope| {
-        let handles: Vec<_> = workers
-            .into_iter()
-            .enumerate()
-            .map(|(number, work)| {
-                let (start, cpu) = (&start, cpus[number % cpus.len()]);
-                scope.spawn(move || {
-                    let pinned = pin(cpu);
-                    start.wait();
-                    let began = monotonic_ns();
-                    let result = work();
-                    let ended = monotonic_ns();
-                    pinned.map(|()| (result, began, ended))
-                })
-            })
-            .collect();
-        let joined = handles.into_iter().map(|handle| handle.join().expect("a worker does not panic"));
-        joined.collect::<Result<Vec<_>>>()
-    })?;
+    let timed = |work: W| {
+        move || {
+            let began = monotonic_ns();
+            let result = work();
+            (result, began, monotonic_ns())
+        }
+    };
+    let times = together(cpus, workers.into_iter().map(timed).collect(), |_| Builder::new(), || {})?;
     let began = times.iter().map(|(_, began, _)| *began).min().unwrap_or(0);
     let ended = times.iter().map(|(_, _, ended)| *ended).max().unwrap_or(0);
     Ok(Once { results: times.into_iter().map(|(result, ..)| result).collect(), ns: ended - began })
@@ -252,6 +360,59 @@ mod tests {
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());
         assert!(is_listed("0-3,8\n", 8) && is_listed("0-3,8", 2) && !is_listed("0-3,8", 4) && !is_listed("", 0));
         assert!(!cpus_of_node(0).unwrap().is_empty() && cpus_of_node(1000).is_err());
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_had_calls_the_others_off() {
+        // No machine has a stack of so many bytes for the third one.
+        let builder = |number| if number == 2 { Builder::new().stack_size(1 << 60) } else { Builder::new() };
+        let workers: Vec<_> = (0..4).map(|_| || panic!("nobody is to begin")).collect();
+        let failed = together::<(), _>(&cpus(), workers, builder, || panic!("nobody is to begin"));
+        assert!(failed.unwrap_err().to_string().contains("thread 3 of 4"));
+    }
+
+    #[test]
+    fn a_worker_that_panics_leaves_nobody_waiting() {
+        let turn = |number: usize| move || if number == 0 { panic!("on purpose") } else { 1 };
+        let workers: Vec<_> = (0..3).map(turn).collect();
+        let panicked = std::panic::catch_unwind(|| work_together(workers, Duration::from_millis(1)));
+        assert!(panicked.is_err());
+    }
+
+    #[test]
+    fn workers_that_share_cpus_have_a_window_of_several_turns_each() {
+        let time = Duration::from_millis(20);
+        assert_eq!(window_time(2, 2, time), time);
+        assert_eq!(window_time(0, 2, time), time);
+        assert_eq!(window_time(16, 2, time), Duration::from_millis(8 * 4 * 4));
+        assert_eq!(window_time(1024, 2, time), MOST_SHARED);
+        assert_eq!(window_time(4, 2, Duration::from_secs(5)), Duration::from_secs(5));
+    }
+
+    /// The turn in which the window opens is counted, that in which it closes is not.
+    #[test]
+    fn turns_that_end_in_a_shared_window_are_counted() {
+        let window = Window { phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0), is_shared: true };
+        let mut turns = 0;
+        let done = window.work(1, || {
+            turns += 1;
+            match turns {
+                3 => window.phase.store(OPEN, Ordering::Relaxed),
+                7 => window.phase.store(CLOSED, Ordering::Relaxed),
+                _ => {}
+            }
+            1
+        });
+        assert_eq!((done.work, turns), (4, 7));
+    }
+
+    #[test]
+    fn a_thread_is_alone_until_it_is_dropped() {
+        let before = cpus();
+        let alone = alone().unwrap();
+        assert_eq!(cpus(), before[..1]);
+        drop(alone);
+        assert_eq!(cpus(), before);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What the first touch of a page costs, and what mapping it ahead of use takes.
 
+use std::path::Path;
 use std::time::Instant;
 
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::clock::Clock;
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Place;
@@ -85,7 +87,8 @@ impl Measure for Fault {
             }
             Place::Dram if is_sync => return Err(Error::unavailable("MAP_SYNC is of files".into())),
             Place::Folder(_) if is_sync => drop(Pages::map(cell)?),
-            _ => {}
+            Place::Folder(folder) => check_room(&folder, cell.number("size"))?,
+            Place::Dram => {}
         }
         // Its memory is its own, and is mapped in each sample.
         Ok(Needs {
@@ -99,12 +102,24 @@ impl Measure for Fault {
 
     fn sample(&self, cell: &Cell, _site: &mut Site, _seed: u64) -> Result<Sample> {
         let pages = Pages::map(cell)?;
+        let _alone = crew::alone()?;
         let start = Instant::now();
         pages.meet(Meeting::named(cell.word("touch")))?;
         let ns = start.elapsed().as_nanos() as f64;
         let count = (pages.len_bytes / PAGE_BYTES) as f64;
         let overhead = Clock::get().ns(Clock::get().pair_ticks as f64) / ns;
         Ok(Sample { values: vec![Some(ns / count), Some(pages.len_bytes as f64 / ns)], overhead, ..Sample::default() })
+    }
+}
+
+/// A page of a file for which its file system has no room kills who touches it, by SIGBUS (mmap(2)).
+fn check_room(folder: &Path, len_bytes: u64) -> Result<()> {
+    let found = rustix::fs::statvfs(folder).map_err(|error| Error::io(folder, error.into()))?;
+    match found.f_bavail.saturating_mul(found.f_frsize) {
+        room if room < len_bytes => {
+            Err(Error::unavailable(format!("{} has room for {room} bytes, not {len_bytes}", folder.display())))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -124,8 +139,9 @@ impl Pages {
         let Place::Folder(folder) = place else {
             // SAFETY: a new mapping, which the kernel places where nothing is.
             let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len_bytes, protection, MapFlags::PRIVATE) };
-            return Ok(Pages { base: base.map_err(failed)?.cast(), len_bytes });
+            return Ok(Pages::of(base.map_err(failed)?.cast(), len_bytes));
         };
+        check_room(&folder, len_bytes as u64)?;
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = file.map_err(|error| Error::io(&path, error))?;
@@ -139,12 +155,19 @@ impl Pages {
         let flags = if is_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         // SAFETY: as above; the file stays mapped when it is closed.
         match unsafe { mm::mmap(std::ptr::null_mut(), len_bytes, protection, flags, &file, 0) } {
-            Ok(base) => Ok(Pages { base: base.cast(), len_bytes }),
+            Ok(base) => Ok(Pages::of(base.cast(), len_bytes)),
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 Err(Error::unavailable(format!("{} refuses MAP_SYNC: it is no DAX", cell.word("memory"))))
             }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Of 4 KiB each, also where the system makes huge ones unasked. A kernel that has none refuses the advice.
+    fn of(base: *mut u8, len_bytes: usize) -> Pages {
+        // SAFETY: a new mapping, which is ours.
+        let _ = unsafe { mm::madvise(base.cast(), len_bytes, Advice::LinuxNoHugepage) };
+        Pages { base, len_bytes }
     }
 
     fn meet(&self, meeting: Meeting) -> Result<()> {
@@ -195,5 +218,32 @@ mod tests {
             }
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_system_without_room_is_refused_before_a_page_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = Plan::built_in("fault").unwrap();
+        plan.set("memory", folder.path().to_str().unwrap()).unwrap();
+        for (key, text) in [("size", "65536Ti"), ("allocated", "no"), ("touch", "store")] {
+            plan.set(key, text).unwrap();
+        }
+        let cell = &plan.cells().unwrap()[0];
+        assert!(matches!(Fault.needs(cell), Err(Error::Unavailable { .. })));
+        let mut site = Site::new([], Duration::ZERO).unwrap();
+        assert!(matches!(Fault.sample(cell, &mut site, 1), Err(Error::Unavailable { .. })));
+    }
+
+    /// `nh` among the flags of a mapping: huge pages are never used (proc_pid_smaps(5)).
+    #[test]
+    fn pages_are_small_also_where_huge_ones_come_unasked() {
+        let plan = Plan::built_in("fault").unwrap();
+        let pages = Pages::map(&plan.cells().unwrap()[0]).unwrap();
+        let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", pages.base.addr());
+        let mut mapping = text.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = mapping.find(|line| line.starts_with("VmFlags:")).unwrap();
+        let has_huge_pages = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+        assert_eq!(flags.split_ascii_whitespace().any(|flag| flag == "nh"), has_huge_pages, "{flags}");
     }
 }

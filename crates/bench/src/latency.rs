@@ -11,6 +11,7 @@ use report::Samples;
 
 use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Fence, Flush, Operation, Store};
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
@@ -59,6 +60,10 @@ const ISOLATED: usize = 2048;
 /// before, and else so many that reading the clock takes less than a hundredth.
 const PREPARED: usize = 512;
 const AS_LEFT: usize = 16384;
+/// Bytes of which lines in random order are far enough apart that hardly any is the neighbour of one that was just met, with
+/// which a prefetcher brings it.
+const LEAST_COLD_BYTES: usize = 64 * PREPARED * 64;
+const NOTHING: Operation = Operation { store: Store::Nothing, flush: Flush::None, fence: Fence::None };
 /// Batches of a sample.
 const BATCHES: usize = 5;
 
@@ -80,7 +85,7 @@ impl Measure for Latency {
             Key { name: "fence", about: "what waits for them", form: Fence::FORM, default: "none" },
             Key {
                 name: "state",
-                about: "how lines are before: in no cache, clean, dirty, or as the operation before left them",
+                about: "how lines are before: in no cache (in random order only, which no prefetcher follows), clean, dirty, or as the operation before left them",
                 form: Form::Choice(&State::NAMES),
                 default: "left",
             },
@@ -133,6 +138,7 @@ impl Measure for Latency {
         if stores.state != State::Left && Flush::evicting().is_none() {
             return Err(Error::unavailable("nothing takes a line out of the cache of this CPU".into()));
         }
+        stores.check_state()?;
         let operations = ISOLATED + stores.batch_len() * BATCHES;
         let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
         Ok(Needs {
@@ -148,16 +154,17 @@ impl Measure for Latency {
         let clock = Clock::get();
         let stores = Stores::of(cell);
         let memory = site.memory(cell)?;
+        let _alone = crew::alone()?;
         let isolated = stores.isolated(memory, ISOLATED, seed);
         let batch = stores.batch_len();
         let sustained = median(stores.sustained(memory, BATCHES, batch, seed));
-        let overhead = clock.pair_ticks as f64 / (batch as f64 * sustained).max(1.0);
+        // The loop over the addresses runs beside the stores where these are waited for, and so is not subtracted.
+        let empty = Stores { operation: NOTHING, state: State::Left, ..stores };
+        let around = median(empty.sustained(memory, BATCHES, batch, seed));
+        let overhead = (around / sustained.max(1.0 / batch as f64)).min(1.0);
         let sustained = (sustained - clock.pair_ticks as f64 / batch as f64).max(0.0);
-        let one =
-            Some(median(isolated.iter().map(|&ticks| ticks as f64).collect())).filter(|&ticks| clock.resolves(ticks));
+        let (one, ticks) = told(clock, isolated);
         let values = vec![Some(clock.ns(sustained)), one.map(|ticks| clock.ns(ticks)), Some(sustained), one];
-        let mut ticks = BTreeMap::new();
-        isolated.into_iter().for_each(|time| *ticks.entry(time).or_default() += 1);
         Ok(Sample { values, ticks, overhead })
     }
 
@@ -177,6 +184,17 @@ impl Measure for Latency {
     }
 }
 
+/// The median of single times, and how often each came; neither where the clock cannot tell the median from none.
+pub(crate) fn told(clock: &Clock, times: Vec<u64>) -> (Option<f64>, BTreeMap<u64, u64>) {
+    let one = median(times.iter().map(|&ticks| ticks as f64).collect());
+    let mut counts = BTreeMap::new();
+    if !clock.resolves(one) {
+        return (None, counts);
+    }
+    times.into_iter().for_each(|ticks| *counts.entry(ticks).or_default() += 1);
+    (Some(one), counts)
+}
+
 fn median(values: Vec<f64>) -> f64 {
     Samples::new(values).expect("times are finite, and there are some").median()
 }
@@ -193,6 +211,27 @@ impl Stores {
             state: State::named(cell.word("state")),
             pattern: cell.order(),
             len_bytes: cell.len("size"),
+        }
+    }
+
+    /// # Errors
+    /// `Unavailable` when lines cannot be in that state: those of a batch are brought into it at once, so that one that comes
+    /// again is as the operation before has left it, and one that a prefetcher brings is not cold.
+    fn check_state(&self) -> Result<()> {
+        let refused = |what: String| Err(Error::unavailable(format!("state {}: {what}", self.state.name())));
+        match (self.state, self.pattern) {
+            (State::Left, _) => Ok(()),
+            (_, Pattern::SameLine | Pattern::Zipf(_)) => refused("lines that come again are as they were left".into()),
+            (State::Cold, Pattern::Sequential | Pattern::Stride(_)) => {
+                refused("prefetchers bring the next lines of this order; ask for random".into())
+            }
+            (State::Cold, _) if self.len_bytes < LEAST_COLD_BYTES => {
+                refused(format!("prefetchers bring neighbours in less than {LEAST_COLD_BYTES} bytes"))
+            }
+            _ if self.len_bytes < 64 * BATCH => {
+                refused(format!("{} bytes are less than {BATCH} lines", self.len_bytes))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -226,8 +265,7 @@ impl Stores {
     /// # Panics
     /// If the CPU has not the instructions, or the memory is shorter than the working set.
     pub fn isolated(&self, memory: &mut Memory, count: usize, seed: u64) -> Vec<u64> {
-        let empty = Operation { store: Store::Nothing, flush: Flush::None, fence: Fence::None };
-        let mut nothing = self.times(memory, empty, count.min(1000), seed);
+        let mut nothing = self.times(memory, NOTHING, count.min(1000), seed);
         nothing.sort_unstable();
         let overhead = nothing[nothing.len() / 2];
         let times = self.times(memory, self.operation, count, seed);
@@ -297,4 +335,78 @@ fn prepare(state: State, addresses: &[*mut u8]) {
         run(Store::Mov8, Flush::None);
     }
     code::wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::Plan;
+
+    fn cells(keys: &[(&str, &str)]) -> Vec<Cell> {
+        let mut plan = Plan::built_in("latency").unwrap();
+        keys.iter().for_each(|(key, text)| plan.set(key, text).unwrap());
+        plan.cells().unwrap()
+    }
+
+    #[test]
+    fn every_state_that_can_be_is_measured() {
+        let keys = [
+            ("pages", "4Ki"),
+            ("flush", "all"),
+            ("state", "all"),
+            ("order", "sequential,random,same-line"),
+            ("size", "2Mi"),
+        ];
+        for cell in cells(&keys) {
+            if let Err(error) = Latency.needs(&cell) {
+                println!("not run: {cell}: {error}");
+                continue;
+            }
+            let before = crew::cpus();
+            let sample = Latency.sample(&cell, &mut Site::new([&cell], Duration::ZERO).unwrap(), 1).unwrap();
+            assert_eq!(crew::cpus(), before, "the thread is let go again");
+            assert!(sample.values[0].unwrap() > 0.0 && sample.overhead > 0.0, "{cell}: {sample:?}");
+            // Percentiles are those of single operations, and told with their median only.
+            assert_eq!(sample.values[1].is_some(), !sample.ticks.is_empty(), "{cell}");
+            assert!(sample.ticks.is_empty() || sample.ticks.values().sum::<u64>() == ISOLATED as u64, "{cell}");
+        }
+    }
+
+    #[test]
+    fn lines_that_cannot_be_in_a_state_are_refused() {
+        let is_refused = |state, order, size| {
+            let cell = &cells(&[("state", state), ("order", order), ("size", size)])[0];
+            match Latency.needs(cell) {
+                Ok(_) => false,
+                Err(Error::Unavailable { .. }) => true,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        for order in ["sequential", "stride:128", "same-line", "zipf:0.99"] {
+            assert!(is_refused("cold", order, "16Mi"), "{order}");
+        }
+        for state in ["clean", "dirty"] {
+            assert!(is_refused(state, "same-line", "16Mi") && is_refused(state, "random", "2Ki"));
+        }
+        assert!(is_refused("cold", "random", "1Mi"));
+        assert!(!is_refused("left", "same-line", "64"));
+        if Flush::evicting().is_some() {
+            assert!(!is_refused("cold", "random", "16Mi") && !is_refused("clean", "sequential", "4Ki"));
+        }
+    }
+
+    #[test]
+    fn a_median_that_the_clock_cannot_tell_from_none_is_not_told_and_neither_are_its_percentiles() {
+        let clock = Clock { ticks_per_ns: 2.0, step_ticks: 26, pair_ticks: 52 };
+        assert_eq!(told(&clock, vec![26, 52, 52, 52, 7800]), (None, BTreeMap::new()));
+        assert_eq!(told(&clock, vec![78, 78, 104]), (Some(78.0), [(78, 2), (104, 1)].into()));
+    }
+
+    #[test]
+    fn an_operation_that_this_cpu_has_not_is_refused() {
+        let foreign = if cfg!(target_arch = "aarch64") { "clwb" } else { "dc-cvac" };
+        assert!(matches!(Latency.needs(&cells(&[("flush", foreign)])[0]), Err(Error::Unavailable { .. })));
+    }
 }

@@ -5,7 +5,7 @@ use pmem::DeviceProfile;
 
 use crate::chain::{self, Cycle};
 use crate::clock::{Clock, ticks};
-use crate::code::{Access, Fence, Width};
+use crate::code::{self, Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
@@ -19,7 +19,8 @@ use crate::stream::{self, Kind, Stream};
 #[derive(Debug)]
 pub struct Loaded;
 
-/// Bytes of the chain whose latency is told: larger than a second-level cache, so that it waits for memory.
+/// Bytes of the chain whose latency is told. It is taken out of all caches before, and 20 ms of steps of 100 ns are a fifth of
+/// its lines: so they wait for memory however large the last-level cache is. Longer samples want a longer chain.
 const CHAIN: &str = "64Mi";
 /// Bytes of a turn of traffic, after which it pauses.
 const TURN_BYTES: usize = 4 << 10;
@@ -110,7 +111,7 @@ impl Measure for Loaded {
         if traffic.store == Access::Load || !traffic.store.is_available(Width::widest()) {
             return Err(Error::unavailable(format!("'{}' stores nothing here", traffic.store.name())));
         }
-        if cell.len("size") / traffic.threads.max(1) < TURN_BYTES {
+        if traffic.part_bytes(cell.len("size")) < TURN_BYTES {
             return Err(Error::unavailable(format!("{} bytes for {} threads", cell.len("size"), traffic.threads)));
         }
         let writes_gb_s = 10.0 * traffic.threads as f64;
@@ -124,23 +125,16 @@ impl Measure for Loaded {
         let memory = site.memory(cell)?;
         stream::fill(memory, 2 * len_bytes);
         let mut cycle = Cycle::new(memory, len_bytes, chain::LOCALITY_BYTES, seed);
+        code::evict(cycle.memory(), len_bytes);
         let mut others = traffic.streams(cycle.memory(), len_bytes, seed);
         let mut workers: Vec<Box<dyn FnMut() -> u64 + Send>> = vec![Box::new(|| cycle.follow(1, STEPS).1)];
         workers.extend(others.iter_mut().map(|other| Box::new(|| other.turn()) as Box<dyn FnMut() -> u64 + Send>));
         let done = crew::work_together(workers, time)?;
         if !others.iter().all(Other::is_right) {
-            return Err(Error::Wrong { what: "the sum of the bytes that were loaded" });
+            return Err(Error::Wrong { what: stream::MOVED });
         }
-        let ns = done[0].ns as f64 / done[0].work as f64;
-        // A turn of the chain reads the clock twice.
-        let overhead = clock.ns(clock.pair_ticks as f64) / (ns * STEPS as f64);
-        let bandwidth: f64 = done[1..].iter().map(Done::per_second).sum::<f64>() / 1e9;
-        let ns = ns * (1.0 - overhead);
-        Ok(Sample {
-            values: vec![Some(ns), Some(ns * clock.ticks_per_ns), Some(bandwidth)],
-            overhead,
-            ..Sample::default()
-        })
+        let (values, overhead) = values(clock, &done);
+        Ok(Sample { values, overhead, ..Sample::default() })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -158,6 +152,20 @@ impl Measure for Loaded {
     }
 }
 
+/// What the chain, which comes first, and the others did: latency in nanoseconds and ticks, bandwidth, and the overhead.
+fn values(clock: &Clock, done: &[Done]) -> (Vec<Option<f64>>, f64) {
+    let bandwidth: f64 = done[1..].iter().map(Done::per_second).sum::<f64>() / 1e9;
+    if done[0].work == 0 {
+        // Among more threads than CPUs it may never have had its turn, which tells nothing of the memory.
+        return (vec![None, None, Some(bandwidth)], 0.0);
+    }
+    let ns = done[0].ns as f64 / done[0].work as f64;
+    // A turn of the chain reads the clock twice.
+    let overhead = clock.ns(clock.pair_ticks as f64) / (ns * STEPS as f64);
+    let ns = ns * (1.0 - overhead);
+    (vec![Some(ns), Some(ns * clock.ticks_per_ns), Some(bandwidth)], overhead)
+}
+
 impl Traffic {
     fn of(cell: &Cell) -> Traffic {
         Traffic {
@@ -169,6 +177,33 @@ impl Traffic {
         }
     }
 
+    fn has_loads(&self) -> bool {
+        self.loads > 0
+    }
+
+    fn has_stores(&self) -> bool {
+        self.loads < MIXED
+    }
+
+    /// Bytes that a thread loads from, and as many that it stores to: other ones, or each load would find what was just stored.
+    fn part_bytes(&self, len_bytes: usize) -> usize {
+        let parts = if self.has_loads() && self.has_stores() { 2 } else { 1 };
+        len_bytes / self.threads.max(1) / parts / TURN_BYTES * TURN_BYTES
+    }
+
+    /// Where a thread loads from and stores to, behind the chain, and the seeds of the orders.
+    fn places(&self, from_bytes: usize, number: usize, seed: u64) -> [(usize, u64); 2] {
+        let part_bytes = self.part_bytes(from_bytes);
+        let mixed = self.has_loads() && self.has_stores();
+        let first = from_bytes + number * part_bytes * if mixed { 2 } else { 1 };
+        let seed = seed.wrapping_add(2 * number as u64);
+        [(first, seed), (if mixed { first + part_bytes } else { first }, seed.wrapping_add(1))]
+    }
+
+    fn kind(&self, access: Access, width: Width) -> Kind {
+        Kind { access, width, fence: Fence::None, block_bytes: TURN_BYTES, pattern: self.pattern }
+    }
+
     /// What a thread does to a modelled device.
     fn program(
         &self,
@@ -177,21 +212,14 @@ impl Traffic {
         number: usize,
         seed: u64,
     ) -> Result<Program<'static>> {
-        let part_bytes = from_bytes / self.threads;
-        let stream = |access| {
-            let kind = Kind {
-                access,
-                width: Width::Bytes16,
-                fence: Fence::None,
-                block_bytes: TURN_BYTES,
-                pattern: self.pattern,
-            };
-            model::stream(device, &kind, from_bytes + number * part_bytes, part_bytes, seed + number as u64)
+        let stream = |access, (start, seed): (usize, u64)| {
+            model::stream(device, &self.kind(access, Width::Bytes16), start, self.part_bytes(from_bytes), seed)
         };
         let idle = || -> Program<'static> { Box::new(|_, now_ns| (now_ns, 0)) };
+        let [load_at, store_at] = self.places(from_bytes, number, seed);
         // Of what is never done a profile need not know.
-        let mut loads = if self.loads > 0 { stream(Access::Load)? } else { idle() };
-        let mut stores = if self.loads < MIXED { stream(self.store)? } else { idle() };
+        let mut loads = if self.has_loads() { stream(Access::Load, load_at)? } else { idle() };
+        let mut stores = if self.has_stores() { stream(self.store, store_at)? } else { idle() };
         let (share, pause_ns, mut turn) = (self.loads, self.pause_ns as f64, 0);
         Ok(Box::new(move |clock, now_ns| {
             let (end_ns, bytes) = if is_load(turn, share) { loads(clock, now_ns) } else { stores(clock, now_ns) };
@@ -202,25 +230,20 @@ impl Traffic {
 
     /// Each thread's streams, in the memory behind the chain.
     fn streams<'m>(&self, memory: &'m Memory, from_bytes: usize, seed: u64) -> Vec<Other<'m>> {
-        let part_bytes = from_bytes / self.threads.max(1) / TURN_BYTES * TURN_BYTES;
-        let stream = |number: usize, access| {
-            let start = from_bytes + number * part_bytes;
-            let kind = Kind {
-                access,
-                width: Width::widest(),
-                fence: Fence::None,
-                block_bytes: TURN_BYTES,
-                pattern: self.pattern,
-            };
-            Stream::new(&kind, memory, start..start + part_bytes, TURN_BYTES, seed + number as u64)
+        let stream = |access, (start, seed): (usize, u64)| {
+            let part = start..start + self.part_bytes(from_bytes);
+            Stream::new(&self.kind(access, Width::widest()), memory, part, TURN_BYTES, seed)
         };
         let pause_ticks = (self.pause_ns as f64 * Clock::get().ticks_per_ns) as u64;
-        let other = |number| Other {
-            loads: stream(number, Access::Load),
-            stores: stream(number, self.store),
-            share: self.loads,
-            turn: 0,
-            pause_ticks,
+        let other = |number| {
+            let [load_at, store_at] = self.places(from_bytes, number, seed);
+            Other {
+                loads: self.has_loads().then(|| stream(Access::Load, load_at)),
+                stores: self.has_stores().then(|| stream(self.store, store_at)),
+                share: self.loads,
+                turn: 0,
+                pause_ticks,
+            }
         };
         (0..self.threads).map(other).collect()
     }
@@ -233,18 +256,19 @@ fn is_load(turn: usize, share: usize) -> bool {
 
 /// What another thread does.
 struct Other<'m> {
-    loads: Stream<'m>,
-    stores: Stream<'m>,
+    loads: Option<Stream<'m>>,
+    stores: Option<Stream<'m>>,
     share: usize,
     turn: usize,
     pause_ticks: u64,
 }
 
 impl Other<'_> {
+    /// Stores are not waited for: a fence every 4 KiB would be most of what is measured.
     fn turn(&mut self) -> u64 {
-        let is_load = is_load(self.turn, self.share);
+        let next = if is_load(self.turn, self.share) { &mut self.loads } else { &mut self.stores };
+        let bytes = next.as_mut().expect("the share has both, or this one").go_on();
         self.turn = (self.turn + 1) % MIXED;
-        let bytes = if is_load { self.loads.turn() } else { self.stores.turn() };
         let start = ticks();
         while self.pause_ticks > 0 && ticks() - start < self.pause_ticks {
             std::hint::spin_loop();
@@ -253,7 +277,7 @@ impl Other<'_> {
     }
 
     fn is_right(&self) -> bool {
-        self.loads.is_right()
+        self.loads.iter().chain(&self.stores).all(Stream::is_right)
     }
 }
 
@@ -272,11 +296,38 @@ mod tests {
             let traffic =
                 Traffic { threads: 1, loads, store: Access::Store, pause_ns: 0, pattern: Pattern::Sequential };
             let mut other = traffic.streams(&memory, 32 << 10, 1).remove(0);
-            let loaded = |other: &Other<'_>| other.loads.blocks();
-            let before = loaded(&other);
             (0..2 * MIXED).for_each(|_| _ = other.turn());
-            assert_eq!(loaded(&other) - before, 2 * loads as u64);
+            let loaded = other.loads.map_or(0, |stream| stream.loaded_lines()) / (TURN_BYTES as u64 / 64);
+            assert_eq!(loaded, 2 * loads as u64);
         }
+    }
+
+    /// Else each load finds in the cache what was just stored.
+    #[test]
+    fn nothing_is_loaded_that_others_or_the_thread_itself_store_to() {
+        let len_bytes = 256 << 10;
+        for (loads, threads) in [(5, 1), (5, 3), (10, 3), (0, 3)] {
+            let traffic = Traffic { threads, loads, store: Access::Store, pause_ns: 0, pattern: Pattern::Random };
+            let part_bytes = traffic.part_bytes(len_bytes);
+            let places = (0..threads).flat_map(|number| traffic.places(len_bytes, number, 1));
+            let mut starts: Vec<usize> = places.map(|(start, _)| start).collect();
+            starts.dedup();
+            assert_eq!(starts.len(), if loads == 5 { 2 * threads } else { threads });
+            assert!(starts.windows(2).all(|pair| pair[0] + part_bytes <= pair[1]));
+            assert!(starts[0] == len_bytes && starts[starts.len() - 1] + part_bytes <= 2 * len_bytes);
+            let seeds: Vec<u64> =
+                (0..threads).flat_map(|number| traffic.places(len_bytes, number, 1)).map(|(_, seed)| seed).collect();
+            assert!(seeds.windows(2).all(|pair| pair[0] != pair[1]));
+        }
+    }
+
+    #[test]
+    fn a_chain_that_never_had_its_turn_has_no_latency() {
+        let others = Done { work: 4096, ns: 1000 };
+        let (told, _) = values(Clock::get(), &[Done { work: 0, ns: 1000 }, others]);
+        assert_eq!(told, [None, None, Some(others.per_second() / 1e9)]);
+        let (told, _) = values(Clock::get(), &[Done { work: 10, ns: 1_000_000 }, others]);
+        assert!(told[0].unwrap() > 0.0);
     }
 
     #[test]

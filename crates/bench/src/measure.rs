@@ -83,10 +83,13 @@ pub struct Key {
     pub default: &'static str,
 }
 
+/// More bytes than this no CPU addresses, and twice as many are still a number.
+const MOST_BYTES: u64 = 1 << 57;
+
 /// What a key can be set to.
 #[derive(Debug)]
 pub enum Form {
-    /// A number of bytes, a multiple of this one and not 0.
+    /// A number of bytes, a multiple of this one and not 0, up to [`MOST_BYTES`].
     Bytes {
         /// 1 where any number will do.
         multiple_of: u64,
@@ -187,6 +190,9 @@ impl Key {
             Form::Bytes { multiple_of } => {
                 let is_one = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(*multiple_of);
                 let found = value::numbers(text)?;
+                if let Some(bytes) = found.iter().find(|bytes| **bytes > MOST_BYTES) {
+                    return Err(format!("{bytes} bytes are more than a CPU addresses"));
+                }
                 match found.iter().find(|bytes| !is_one(bytes)) {
                     Some(bytes) => Err(format!("{bytes} is no positive multiple of {multiple_of}")),
                     None => Ok(found.into_iter().map(Value::Number).collect()),
@@ -266,7 +272,8 @@ pub struct Sample {
     pub values: Vec<Option<f64>>,
     /// How often a single operation took so many ticks of the clock.
     pub ticks: BTreeMap<u64, u64>,
-    /// The part of the time between two readings of the clock that reading it took.
+    /// The part of the time between two readings of the clock that reading it took, and what is around the accesses: at most,
+    /// for that runs beside them where memory is waited for.
     pub overhead: f64,
 }
 
@@ -498,6 +505,7 @@ mod tests {
         assert_eq!(bytes.values("64:*2:128").unwrap().len(), 2);
         assert_eq!(bytes.values("100").unwrap_err(), "100 is no positive multiple of 64");
         assert_eq!(bytes.values("0").unwrap_err(), "0 is no positive multiple of 64");
+        assert!(bytes.values("9223372036854779904").unwrap_err().contains("more than a CPU addresses"));
         assert_eq!(Key::PAGES.values("1Gi").unwrap_err(), "'1Gi' is none of: 4Ki, 2Mi, all");
         assert_eq!(Key::PAGES.values("all").unwrap().len(), 2);
         assert_eq!(Key::THREADS.values("0").unwrap_err(), "0 is not between 1 and 1024");

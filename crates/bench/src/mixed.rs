@@ -113,9 +113,9 @@ impl Measure for Mixed {
         streams.extend(self::streams(memory, cell, "second", len_bytes, seed ^ 1));
         let done = crew::work_together(streams.iter_mut().map(|stream| || stream.turn()).collect(), time)?;
         if !streams.iter().all(Stream::is_right) {
-            return Err(Error::Wrong { what: "the sum of the bytes that were loaded" });
+            return Err(Error::Wrong { what: stream::MOVED });
         }
-        Ok(values(&done, firsts))
+        Ok(Sample { overhead: stream::overhead(&streams, &done)?, ..values(&done, firsts) })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {

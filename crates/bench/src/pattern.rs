@@ -17,6 +17,17 @@ pub enum Pattern {
     SameLine,
 }
 
+impl Pattern {
+    /// The order of blocks of so many bytes that [`Walk`] takes for lines.
+    #[must_use]
+    pub fn of_blocks(self, block_bytes: usize) -> Pattern {
+        match self {
+            Pattern::Stride(bytes) => Pattern::Stride((bytes / block_bytes).max(1) * LINE_BYTES),
+            other => other,
+        }
+    }
+}
+
 /// Goes through the lines of a working set.
 #[derive(Clone, Debug)]
 pub struct Walk {
@@ -166,6 +177,8 @@ mod tests {
         assert_eq!(walk(Pattern::Sequential, 3, 7), [0, 1, 2, 0, 1, 2, 0]);
         assert_eq!(walk(Pattern::Stride(128), 5, 6), [0, 2, 4, 1, 3, 0]);
         assert_eq!(walk(Pattern::Stride(256), 2, 3), [0, 1, 0]);
+        assert_eq!(walk(Pattern::Stride(1024).of_blocks(256), 16, 3), [0, 4, 8]);
+        assert_eq!(walk(Pattern::Stride(64).of_blocks(256), 16, 3), [0, 1, 2]);
         assert_eq!(walk(Pattern::SameLine, 9, 3), [0, 0, 0]);
         assert_eq!(walk(Pattern::Random, 1, 2), [0, 0]);
     }

@@ -3,6 +3,7 @@
 use crate::chain::Cycle;
 use crate::clock::Clock;
 use crate::code::{self, Fence, Flush, Operation, Store};
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Key, Measure, Metric, Needs, Sample};
 use crate::site::Site;
@@ -64,6 +65,7 @@ impl Measure for Reload {
         let clock = Clock::get();
         let operation = operation(cell);
         let mut cycle = Cycle::new(site.memory(cell)?, LEN_BYTES, LEN_BYTES, seed);
+        let _alone = crew::alone()?;
         let base = cycle.memory().base();
         let lines: Vec<*mut u8> = (0..LEN_BYTES / 64).map(|line| base.wrapping_add(64 * line)).collect();
         let (mut taken, mut steps) = (0, 0);
@@ -84,4 +86,31 @@ impl Measure for Reload {
 
 fn operation(cell: &Cell) -> Operation {
     Operation { store: Store::Nothing, flush: Flush::named(cell.word("flush")), fence: Fence::None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn every_write_back_that_there_is_is_followed_by_loads() {
+        for cell in Plan::built_in("reload").unwrap().cells().unwrap() {
+            if let Err(error) = Reload.needs(&cell) {
+                println!("not run: {cell}: {error}");
+                continue;
+            }
+            let sample = Reload.sample(&cell, &mut Site::new([&cell], Duration::ZERO).unwrap(), 1).unwrap();
+            assert!(sample.values.iter().all(|value| value.unwrap() > 0.0) && sample.overhead > 0.0, "{cell}");
+        }
+    }
+
+    #[test]
+    fn a_write_back_that_this_cpu_has_not_is_refused() {
+        let mut plan = Plan::built_in("reload").unwrap();
+        plan.set("flush", if cfg!(target_arch = "aarch64") { "clwb" } else { "dc-cvac" }).unwrap();
+        assert!(matches!(Reload.needs(&plan.cells().unwrap()[0]), Err(Error::Unavailable { .. })));
+    }
 }

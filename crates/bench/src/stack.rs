@@ -85,6 +85,8 @@ pub struct Blocks {
 /// Bytes between two looks at the clock, where a block takes less than a look, and blocks, where it may take milliseconds.
 const TURN_BYTES: usize = 64 << 10;
 const TURN_CALLS: usize = 8;
+/// Blocks of each thread that are looked at afterwards.
+const LOOKED_AT: usize = 8;
 /// Where O_DIRECT wants blocks to begin and end, on all file systems.
 const DIRECT_BYTES: usize = 4096;
 
@@ -259,8 +261,12 @@ impl Blocks {
     /// `Io` when a write fails; `Wrong` when a block is not what was written.
     fn run(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Vec<Done>> {
         let time = site.sample_time;
-        let memory = if self.through.is_mapped() { Some(&*site.memory(cell)?) } else { None };
-        let shared = Shared::open(self, memory)?;
+        let memory = if self.through.is_mapped() { Some(site.memory(cell)?) } else { None };
+        let memory = memory.map(|memory| {
+            memory.filled_bytes = 0;
+            &*memory
+        });
+        let shared = Shared::open(self, memory, seed)?;
         self.run_on(&shared, time, seed)
     }
 
@@ -269,29 +275,34 @@ impl Blocks {
         if part == 0 {
             return Err(Error::unavailable(format!("{} blocks for {} threads", shared.blocks(self), self.threads)));
         }
+        let io = |error| Error::io(shared.path(), error);
+        let turn = if self.through.is_call() { TURN_CALLS } else { (TURN_BYTES / self.block_bytes).max(1) };
+        let walk = |number: u64| Walk::new(self.pattern.of_blocks(self.block_bytes), part as usize, seed + number);
         let mut outcomes: Vec<std::io::Result<()>> = (0..self.threads).map(|_| Ok(())).collect();
-        let mut workers = Vec::new();
-        for (number, outcome) in outcomes.iter_mut().enumerate() {
-            let mut writer = Writer::new(self, shared)?;
-            let mut walk = Walk::new(self.pattern, part as usize, seed + number as u64);
-            let first = number as u64 * part;
-            let turn = if self.through.is_call() { TURN_CALLS } else { (TURN_BYTES / self.block_bytes).max(1) };
-            workers.push(move || {
-                if outcome.is_err() {
-                    return 0;
+        let mut writers = (0..self.threads).map(|_| Writer::new(self, shared)).collect::<Result<Vec<_>>>()?;
+        let workers = writers.iter_mut().zip(&mut outcomes).zip(0..).map(|((writer, outcome), number)| {
+            let mut walk = walk(number);
+            move || {
+                let mut arrived = 0;
+                // The first requests of a ring only fill it.
+                while outcome.is_ok() && arrived == 0 {
+                    *outcome = (0..turn).try_for_each(|_| writer.write(number * part + walk.next_line() as u64));
+                    arrived = writer.arrived();
                 }
-                let written = (0..turn).try_for_each(|_| writer.write(first + walk.next_line() as u64));
-                *outcome = written.and_then(|()| writer.wait());
-                if outcome.is_ok() { turn as u64 } else { 0 }
-            });
-        }
-        let done = crew::work_together(workers, time)?;
-        outcomes.into_iter().collect::<std::io::Result<()>>().map_err(|error| Error::io(shared.path(), error))?;
-        // The first block of each part has been written, in every order that starts there.
+                arrived
+            }
+        });
+        let done = crew::work_together(workers.collect(), time)?;
+        outcomes.into_iter().collect::<std::io::Result<()>>().map_err(io)?;
+        // What io_uring has still under way no longer counts.
+        writers.iter_mut().try_for_each(Writer::wait).map_err(io)?;
+        // Each thread has taken a turn at least.
         for number in 0..self.threads as u64 {
-            let first = Walk::new(self.pattern, part as usize, seed + number).next_line() as u64;
-            if !shared.has(self, number * part + first).map_err(|error| Error::io(shared.path(), error))? {
-                return Err(Error::Wrong { what: "a block that was written" });
+            let mut walk = walk(number);
+            for _ in 0..turn.min(LOOKED_AT) {
+                if !shared.has(self, number * part + walk.next_line() as u64).map_err(io)? {
+                    return Err(Error::Wrong { what: "a block that was written" });
+                }
             }
         }
         Ok(done)
@@ -328,6 +339,59 @@ mod tests {
             }
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn what_an_earlier_sample_wrote_does_not_pass_for_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = Plan::built_in("stack").unwrap();
+        // Striped files have a head, behind which the blocks of every way lie.
+        let place = format!("{0}+{0}", folder.path().display());
+        for (key, text) in
+            [("memory", place.as_str()), ("through", "raw,core,msync"), ("size", "8Mi"), ("block", "4Ki")]
+        {
+            plan.set(key, text).unwrap();
+        }
+        let cells = plan.cells().unwrap();
+        let mut site = Site::new(&cells, Duration::from_millis(1)).unwrap();
+        for (seed, cell) in (1..).zip(&cells) {
+            let blocks = Blocks::of(cell);
+            let shared = Shared::open(&blocks, Some(&*site.memory(cell).unwrap()), seed).unwrap();
+            for number in [0, 7, 2047] {
+                assert!(!shared.has(&blocks, number).unwrap(), "{cell}");
+                Writer::new(&blocks, &shared).unwrap().write(number).unwrap();
+                assert!(shared.has(&blocks, number).unwrap(), "{cell}");
+            }
+            assert!(Stack.sample(cell, &mut site, seed).unwrap().values[0].unwrap() > 0.0, "{cell}");
+            assert_eq!(site.memory(cell).unwrap().filled_bytes, 0, "nothing is what stream::fill puts there");
+        }
+    }
+
+    /// As many requests as there may be stay under way between turns, and only those that have ended are counted.
+    #[test]
+    fn a_ring_stays_full_until_the_end() {
+        if let Err(error) = writers::check_rings() {
+            println!("not run: {error}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = Plan::built_in("stack").unwrap();
+        for (key, text) in
+            [("memory", folder.path().to_str().unwrap()), ("through", "io-uring"), ("size", "1Mi"), ("block", "4Ki")]
+        {
+            plan.set(key, text).unwrap();
+        }
+        let blocks = Blocks::of(&plan.cells().unwrap()[0]);
+        let shared = Shared::open(&blocks, None, 1).unwrap();
+        let mut writer = Writer::new(&blocks, &shared).unwrap();
+        (0..8).for_each(|number| writer.write(number).unwrap());
+        assert_eq!(writer.arrived(), 0);
+        (8..16).for_each(|number| writer.write(number).unwrap());
+        let arrived = writer.arrived();
+        assert!((1..=15).contains(&arrived), "{arrived}");
+        writer.wait().unwrap();
+        assert_eq!(arrived + writer.arrived(), 16);
+        assert!((0..16).all(|number| shared.has(&blocks, number).unwrap()));
     }
 
     #[test]

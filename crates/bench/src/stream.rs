@@ -3,7 +3,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::crew::{self, Done};
+use crate::error::Result;
 use crate::memory::Memory;
 use crate::pattern::{Pattern, Walk};
 
@@ -27,17 +30,30 @@ pub struct Kind {
 pub struct Stream<'m> {
     kind: Kind,
     order: Order,
+    /// What is stored, or the sum of what was loaded.
     line: Line,
-    sum: Sum,
+    loaded_lines: u64,
+    /// Lines that the first turn stores to, and that had something else before.
+    cleared: Vec<*mut u8>,
     memory: PhantomData<&'m Memory>,
 }
 
-/// Most blocks of a turn whose addresses come from a list: the list stays in the first-level cache.
-const TURN_BLOCKS: usize = 1024;
+// SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
+unsafe impl Send for Stream<'_> {}
+
+/// What is wrong when a stream is not right.
+pub(crate) const MOVED: &str = "the sum of the bytes that were loaded, or a line that was stored,";
+/// Blocks that are looked at of those that were stored to, and of those that are loaded.
+const LOOKED_AT_STORED: usize = 16;
+const LOOKED_AT_LOADED: usize = 1024;
+/// Draws of an order that cannot be computed beside the accesses; see [`Order`].
+const LEAST_DRAWS: usize = 1 << 14;
+const MOST_DRAWS: usize = 1 << 20;
 const LINE_BYTES: usize = 64;
 
 impl<'m> Stream<'m> {
-    /// Over a part of the memory, about `turn_bytes` in a turn and a block at least.
+    /// Over a part of the memory, about `turn_bytes` in a turn and a block at least. One that stores clears lines of its first
+    /// turn, and so has to take it.
     ///
     /// # Panics
     /// If the part is not in the memory, has no block, or a block is not whole lines; or if the CPU has not the instructions.
@@ -51,98 +67,186 @@ impl<'m> Stream<'m> {
         );
         assert!(kind.access.is_available(kind.width) && kind.fence.is_available(), "{kind:?}");
         let (start, blocks) = (memory.base().wrapping_add(part.start), part.len() / kind.block_bytes);
-        let order = Order::new(kind.pattern, start, blocks, kind.block_bytes, turn_bytes, seed);
-        let line = if kind.access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
-        Stream { kind: *kind, order, line, sum: Sum::default(), memory: PhantomData }
+        let order = Order::new(kind, start, blocks, turn_bytes, seed);
+        let (line, cleared) = match kind.access {
+            Access::Load => (0, Vec::new()),
+            _ => (STORED, ends(&order.turn().first(LOOKED_AT_STORED), kind.block_bytes)),
+        };
+        // SAFETY: lines of the thread's part.
+        cleared.iter().for_each(|address| unsafe { put(*address, 0) });
+        Stream { kind: *kind, order, line: Line([line; 8]), loaded_lines: 0, cleared, memory: PhantomData }
     }
 
     /// The next blocks, and a wait for what was stored; the bytes that they have.
     pub fn turn(&mut self) -> u64 {
+        let bytes = self.go_on();
+        if self.kind.access != Access::Load {
+            code::wait();
+        }
+        bytes
+    }
+
+    /// The next blocks, without a wait: what was stored is on its way.
+    pub fn go_on(&mut self) -> u64 {
         let Kind { access, width, fence, block_bytes, .. } = self.kind;
         let lines = block_bytes / LINE_BYTES;
-        let blocks = self.order.next_turn();
-        let visited = match &blocks {
-            Blocks::List(list) => list.len() as u64,
-            Blocks::Scattered(_, numbers) => numbers.end - numbers.start,
-        };
+        let blocks = self.order.turn();
+        let visited = blocks.count();
         // SAFETY: the blocks lie in a part of the borrowed memory; `new` asked whether the CPU has the instructions.
         unsafe { code::blocks(access, width, fence, blocks, lines, &mut self.line) };
+        self.order.advance();
         if access == Access::Load {
-            self.sum.loaded_lines += visited * lines as u64;
-            self.sum.words = self.line.0;
-        } else {
-            code::wait();
+            self.loaded_lines += visited * lines as u64;
         }
         visited * block_bytes as u64
     }
 
-    /// Blocks that were loaded so far.
+    /// Lines that were loaded so far.
     #[cfg(test)]
-    pub(crate) fn blocks(&self) -> u64 {
-        self.sum.loaded_lines / (self.kind.block_bytes / LINE_BYTES) as u64
+    pub(crate) fn loaded_lines(&self) -> u64 {
+        self.loaded_lines
     }
 
-    /// Whether what was loaded sums up to what [`fill`] has put there.
+    /// Nanoseconds that the loop takes for a block of which no line is visited.
+    fn loop_ns(&self) -> f64 {
+        let Kind { access, width, .. } = self.kind;
+        let blocks = self.order.turn().first(LOOKED_AT_LOADED);
+        let time = |_| {
+            let start = ticks();
+            // SAFETY: no line is visited.
+            unsafe { code::blocks(access, width, Fence::None, blocks.clone(), 0, &mut Line([0; 8])) };
+            (ticks() - start).saturating_sub(Clock::get().pair_ticks)
+        };
+        let least = (0..5).map(time).min().expect("five times");
+        Clock::get().ns(least as f64) / blocks.count() as f64
+    }
+
+    /// Whether what was loaded sums up to what [`fill`] has put there, and comes from where it should; or whether what was
+    /// stored is there.
     pub fn is_right(&self) -> bool {
-        self.kind.access != Access::Load || self.sum.is_right()
+        let Kind { access, width, .. } = self.kind;
+        if access != Access::Load {
+            // SAFETY: lines of the thread's part.
+            return self.cleared.iter().all(|address| unsafe { has(*address, STORED) });
+        }
+        // SAFETY: blocks of the thread's part, as in `go_on`.
+        let load = |blocks: Blocks<'_>, lines, sum: &mut Line| unsafe {
+            code::blocks(access, width, Fence::None, blocks, lines, sum)
+        };
+        self.line.0 == [STORED.wrapping_mul(self.loaded_lines); 8] && self.finds_its_blocks(load)
+    }
+
+    /// Whether the blocks of the next turn are those that are loaded: meanwhile the first and the last line of each have words
+    /// of their own, because the sum of equal ones is that of any others.
+    fn finds_its_blocks(&self, load: impl FnOnce(Blocks<'_>, usize, &mut Line)) -> bool {
+        let own = |address: *mut u8| (address.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (lines, block_bytes) = (self.kind.block_bytes / LINE_BYTES, self.kind.block_bytes);
+        let blocks = self.order.turn().first(LOOKED_AT_LOADED);
+        let ends = ends(&blocks, block_bytes);
+        let others = blocks.count() * lines as u64 - ends.len() as u64;
+        let expected = ends.iter().fold(STORED.wrapping_mul(others), |sum, address| sum.wrapping_add(own(*address)));
+        let mut sum = Line([0; 8]);
+        // SAFETY: lines of the thread's part, which get back what they had.
+        ends.iter().for_each(|address| unsafe { put(*address, own(*address)) });
+        load(blocks, lines, &mut sum);
+        // SAFETY: as above.
+        ends.iter().for_each(|address| unsafe { put(*address, STORED) });
+        sum.0 == [expected; 8]
     }
 }
 
-/// The blocks of one turn after the other. Where it can be computed beside the accesses, it is; a list that is made between
-/// turns would take as long as small blocks do.
-#[derive(Debug)]
-enum Order {
-    Scattered { scatter: Scatter, blocks: u64, next: u64, a_turn: u64 },
-    Listed { walk: Walk, start: *mut u8, block_bytes: usize, list: Vec<*mut u8> },
+/// The part of a block's time that the loop takes by itself, in the thread where that is most; where memory is waited for, it
+/// runs beside.
+///
+/// # Errors
+/// As [`crew::alone`].
+pub fn overhead(streams: &[Stream<'_>], done: &[Done]) -> Result<f64> {
+    let _alone = crew::alone()?;
+    let of = |(stream, done): (&Stream<'_>, &Done)| {
+        stream.loop_ns() * done.per_second() / stream.kind.block_bytes as f64 / 1e9
+    };
+    Ok(streams.iter().zip(done).map(of).fold(0.0, f64::max).min(1.0))
 }
 
-// SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
-unsafe impl Send for Order {}
+/// The first and the last line of each block.
+fn ends(blocks: &Blocks<'_>, block_bytes: usize) -> Vec<*mut u8> {
+    let addresses = blocks.addresses().into_iter();
+    match block_bytes {
+        LINE_BYTES => addresses.collect(),
+        _ => addresses.flat_map(|block| [block, block.wrapping_add(block_bytes - LINE_BYTES)]).collect(),
+    }
+}
+
+/// # Safety
+/// The line is whole and writable.
+unsafe fn put(line: *mut u8, word: u64) {
+    // SAFETY: the caller's.
+    unsafe { line.cast::<Line>().write_volatile(Line([word; 8])) };
+}
+
+/// # Safety
+/// The line is whole and readable.
+unsafe fn has(line: *mut u8, word: u64) -> bool {
+    // SAFETY: the caller's.
+    unsafe { line.cast::<Line>().read_volatile() == Line([word; 8]) }
+}
+
+/// The blocks of one turn after the other. Where it can be computed beside the accesses, it is. Else addresses are drawn before
+/// anything is timed, as many as there are blocks, and come again when all have come: drawing one takes as long as a small
+/// block. Of more than a million blocks a million is drawn, which is more than second-level caches hold; the list itself
+/// is read at eight bytes a block.
+#[derive(Debug)]
+struct Order {
+    places: Places,
+    count: u64,
+    next: u64,
+    a_turn: u64,
+}
+
+#[derive(Debug)]
+enum Places {
+    Scattered(Scatter),
+    Listed(Vec<*mut u8>),
+}
 
 impl Order {
     /// In a random order there are as many blocks as the largest power of two that fits.
-    fn new(pattern: Pattern, start: *mut u8, blocks: usize, block_bytes: usize, turn_bytes: usize, seed: u64) -> Order {
+    fn new(kind: &Kind, start: *mut u8, blocks: usize, turn_bytes: usize, seed: u64) -> Order {
+        let Kind { pattern, block_bytes, .. } = *kind;
         let a_turn = (turn_bytes / block_bytes).max(1) as u64;
+        let draws = |count: usize| {
+            let mut walk = Walk::new(pattern.of_blocks(block_bytes), blocks, seed);
+            (0..count).map(|_| start.wrapping_add(walk.next_line() * block_bytes)).collect()
+        };
         let bits = blocks.ilog2();
-        let (scatter, count) = match pattern {
-            Pattern::Sequential => (Scatter::in_order(start, block_bytes), blocks as u64),
-            Pattern::Random => (Scatter::random(start, block_bytes, bits, seed), 1 << bits),
-            Pattern::Stride(_) | Pattern::Zipf(_) | Pattern::SameLine => {
-                let list = Vec::with_capacity(a_turn.min(TURN_BLOCKS as u64) as usize);
-                return Order::Listed { walk: Walk::new(pattern, blocks, seed), start, block_bytes, list };
+        let (places, count) = match pattern {
+            Pattern::Sequential => (Places::Scattered(Scatter::in_order(start, block_bytes)), blocks as u64),
+            Pattern::Random => (Places::Scattered(Scatter::random(start, block_bytes, bits, seed)), 1 << bits),
+            // All numbers are those of the only block.
+            Pattern::SameLine => (Places::Scattered(Scatter::random(start, block_bytes, 0, seed)), a_turn),
+            Pattern::Stride(_) => (Places::Listed(draws(blocks.min(MOST_DRAWS))), blocks.min(MOST_DRAWS) as u64),
+            Pattern::Zipf(_) => {
+                let count = blocks.clamp(LEAST_DRAWS, MOST_DRAWS);
+                (Places::Listed(draws(count)), count as u64)
             }
         };
-        Order::Scattered { scatter, blocks: count, next: 0, a_turn }
+        Order { places, count, next: 0, a_turn }
     }
 
-    fn next_turn(&mut self) -> Blocks<'_> {
-        match self {
-            Order::Scattered { scatter, blocks, next, a_turn } => {
-                let numbers = *next..(*next + *a_turn).min(*blocks);
-                *next = if numbers.end == *blocks { 0 } else { numbers.end };
-                Blocks::Scattered(scatter, numbers)
-            }
-            Order::Listed { walk, start, block_bytes, list } => {
-                list.clear();
-                list.extend((0..list.capacity()).map(|_| start.wrapping_add(walk.next_line() * *block_bytes)));
-                Blocks::List(list)
-            }
+    fn end(&self) -> u64 {
+        (self.next + self.a_turn).min(self.count)
+    }
+
+    /// The blocks whose turn it is.
+    fn turn(&self) -> Blocks<'_> {
+        match &self.places {
+            Places::Scattered(scatter) => Blocks::Scattered(scatter, self.next..self.end()),
+            Places::Listed(list) => Blocks::List(&list[self.next as usize..self.end() as usize]),
         }
     }
-}
 
-/// The exclusive or of all words that were loaded. Each word is the same, so it is that of one word when their number is
-/// odd, and 0 else.
-#[derive(Clone, Debug, Default)]
-struct Sum {
-    loaded_lines: u64,
-    words: [u64; 8],
-}
-
-impl Sum {
-    fn is_right(&self) -> bool {
-        let expected = if self.loaded_lines % 2 == 1 { STORED } else { 0 };
-        self.words == [expected; 8]
+    fn advance(&mut self) {
+        self.next = if self.end() == self.count { 0 } else { self.end() };
     }
 }
 
@@ -165,10 +269,96 @@ pub fn fill(memory: &mut Memory, len_bytes: usize) {
 mod tests {
     use super::*;
 
+    use crate::memory::{Pages, Place};
+
+    const LEN_BYTES: usize = 64 << 10;
+
+    fn kind(access: Access, pattern: Pattern, block_bytes: usize) -> Kind {
+        Kind { access, width: Width::Bytes16, fence: Fence::None, block_bytes, pattern }
+    }
+
+    fn filled() -> Memory {
+        let mut memory = Memory::new(&Place::Dram, Pages::Small, LEN_BYTES).unwrap();
+        fill(&mut memory, LEN_BYTES);
+        memory
+    }
+
+    const PATTERNS: [Pattern; 5] =
+        [Pattern::Sequential, Pattern::Random, Pattern::Stride(4096), Pattern::Zipf(0.99), Pattern::SameLine];
+
     #[test]
-    fn a_wrong_sum_is_noticed() {
-        assert!(Sum::default().is_right());
-        assert!(Sum { loaded_lines: 3, words: [STORED; 8] }.is_right());
-        assert!(!Sum { loaded_lines: 2, words: [STORED; 8] }.is_right());
+    fn loads_that_are_left_out_or_changed_are_noticed() {
+        let memory = filled();
+        for (pattern, block_bytes) in PATTERNS.into_iter().flat_map(|pattern| [(pattern, 64), (pattern, 256)]) {
+            let mut stream = Stream::new(&kind(Access::Load, pattern, block_bytes), &memory, 0..LEN_BYTES, 4096, 1);
+            assert!(stream.is_right());
+            (0..3).for_each(|_| assert_eq!(stream.turn(), 4096));
+            assert!(stream.is_right(), "{pattern:?}");
+            // As if two lines, or all, had not been loaded: an even number, too.
+            let sum = stream.line;
+            stream.line.0 = stream.line.0.map(|word| word.wrapping_sub(2 * STORED));
+            assert!(!stream.is_right(), "{pattern:?}");
+            stream.line = Line([0; 8]);
+            assert!(!stream.is_right(), "{pattern:?}");
+            stream.line = sum;
+            assert!(stream.is_right(), "{pattern:?}");
+        }
+        assert!((0..LEN_BYTES).step_by(8).all(|at| memory.word(at) == STORED), "lines get back what they had");
+    }
+
+    #[test]
+    fn loads_from_elsewhere_are_noticed() {
+        let memory = filled();
+        let stream = Stream::new(&kind(Access::Load, Pattern::Random, 256), &memory, 0..LEN_BYTES, 4096, 1);
+        let from = |shift_bytes: isize| {
+            stream.finds_its_blocks(|blocks, lines, sum| {
+                let shifted: Vec<*mut u8> =
+                    blocks.addresses().iter().map(|at| at.wrapping_offset(shift_bytes)).collect();
+                // The first block of all has nothing before it.
+                let inside =
+                    |at: &*mut u8| (memory.base().addr()..=memory.base().addr() + LEN_BYTES - 256).contains(&at.addr());
+                let shifted: Vec<*mut u8> = shifted.into_iter().filter(inside).collect();
+                // SAFETY: blocks of the memory; every CPU has these instructions.
+                unsafe { code::blocks(Access::Load, Width::Bytes16, Fence::None, Blocks::List(&shifted), lines, sum) }
+            })
+        };
+        assert!(from(0) && !from(64) && !from(-64) && !from(256));
+    }
+
+    #[test]
+    fn stores_that_never_happen_are_noticed() {
+        let memory = filled();
+        for pattern in PATTERNS {
+            let mut stream = Stream::new(&kind(Access::Store, pattern, 256), &memory, 0..LEN_BYTES, 4096, 1);
+            assert!(!stream.is_right(), "{pattern:?}");
+            stream.turn();
+            assert!(stream.is_right(), "{pattern:?}");
+        }
+    }
+
+    /// What is drawn is drawn before, and is what the order says.
+    #[test]
+    fn drawn_orders_are_lists_that_come_again() {
+        let memory = filled();
+        for (pattern, count) in [(Pattern::Zipf(0.99), LEAST_DRAWS), (Pattern::Stride(4096), LEN_BYTES / 256)] {
+            let order = Order::new(&kind(Access::Load, pattern, 256), memory.base(), LEN_BYTES / 256, 4096, 1);
+            let Places::Listed(list) = &order.places else { panic!("{pattern:?}") };
+            let mut walk = Walk::new(pattern.of_blocks(256), LEN_BYTES / 256, 1);
+            assert!(
+                list.len() == count && list.iter().all(|at| at.addr() - memory.base().addr() == 256 * walk.next_line())
+            );
+        }
+    }
+
+    #[test]
+    fn a_turn_that_visits_no_line_tells_what_the_loop_takes() {
+        let memory = filled();
+        let kind = kind(Access::Load, Pattern::Random, 64);
+        let streams = [0, 1].map(|seed| Stream::new(&kind, &memory, 0..LEN_BYTES, 4096, seed));
+        // A block a second, and so many that nothing else can have taken the time.
+        let done = |work| [Done { work: 64, ns: 1_000_000_000 }, Done { work, ns: 1 }];
+        assert!(overhead(&streams, &done(64 << 40)).unwrap() > overhead(&streams[..1], &done(0)).unwrap());
+        assert_eq!(overhead(&streams, &done(64 << 40)).unwrap(), 1.0);
+        assert!(streams.iter().all(|stream| stream.line == Line([0; 8])));
     }
 }

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use pmem::{DeviceClock, DeviceProfile};
 
-use crate::chain::{self, Cycle};
+use crate::chain::Cycle;
 use crate::clock::Clock;
-use crate::code::{Access, Fence, Width};
+use crate::code::{self, Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::{Memory, Place};
 use crate::model::{self, Program, Touch};
-use crate::pattern::Walk;
 use crate::site::Site;
 use crate::stream::{self, Kind, Stream};
 
@@ -24,7 +23,9 @@ pub struct Topology;
 
 /// Bytes between two looks at whether the time is over.
 const TURN_BYTES: usize = 1 << 20;
-/// Bytes of the chain whose latency is told, and its steps.
+/// Bytes of the chain whose latency is told, and its steps. It is taken out of all caches before, and each line is met once: so
+/// it need not be larger than they are. Lines come in a random order over all of it, so that hardly any has a neighbour
+/// that was met before, with which a prefetcher has brought it.
 const CHAIN_BYTES: usize = 32 << 20;
 const STEPS: usize = 1 << 14;
 
@@ -100,7 +101,7 @@ impl Measure for Topology {
                 name: "latency",
                 unit: "ns",
                 better: Better::Less,
-                about: "time of a dependent load from the threads' node",
+                about: "time of a dependent load of a line in no cache, at a random place, from the threads' node",
             },
         ];
         &METRICS
@@ -128,8 +129,8 @@ impl Measure for Topology {
         let memory = site.memory(cell)?;
         let cpus = crew::cpus_of_node(of.from)?;
         let latency_ns = latency_ns(memory, &cpus, seed)?;
-        let done = of.run(memory, &cpus, time, seed)?;
-        Ok(of.values(&done, Some(latency_ns)))
+        let (done, overhead) = of.run(memory, &cpus, time, seed)?;
+        Ok(Sample { overhead, ..of.values(&done, Some(latency_ns)) })
     }
 }
 
@@ -178,7 +179,7 @@ impl Of {
         }
     }
 
-    fn run(&self, memory: &mut Memory, cpus: &[usize], time: Duration, seed: u64) -> Result<Vec<Done>> {
+    fn run(&self, memory: &mut Memory, cpus: &[usize], time: Duration, seed: u64) -> Result<(Vec<Done>, f64)> {
         if self.kind.access == Access::Load {
             stream::fill(memory, self.len_bytes);
         }
@@ -191,8 +192,8 @@ impl Of {
         let mut streams: Vec<Stream<'_>> = (0..self.threads).map(stream).collect();
         let done = crew::work_together_on(cpus, streams.iter_mut().map(|stream| || stream.turn()).collect(), time)?;
         match streams.iter().all(Stream::is_right) {
-            true => Ok(done),
-            false => Err(Error::Wrong { what: "the sum of the bytes that were loaded" }),
+            true => stream::overhead(&streams, &done).map(|overhead| (done, overhead)),
+            false => Err(Error::Wrong { what: stream::MOVED }),
         }
     }
 
@@ -207,7 +208,7 @@ impl Of {
         let is_random = matches!(self.kind.pattern, crate::pattern::Pattern::Random | crate::pattern::Pattern::Zipf(_));
         let Kind { access, fence, block_bytes, pattern, .. } = self.kind;
         let part_bytes = self.len_bytes / self.threads;
-        let mut walk = Walk::new(pattern, part_bytes / block_bytes, seed + number as u64);
+        let mut walk = model::walk(pattern, part_bytes, block_bytes, seed + number as u64)?;
         let chunk_bytes = if self.is_separate { self.len_bytes.div_ceil(devices) } else { self.chunk_bytes };
         let touch = Touch::new(device, access, fence, block_bytes, is_random)?;
         Ok(Box::new(move |clocks, now_ns| {
@@ -233,21 +234,20 @@ impl Of {
 
 /// The time of a dependent load by the first of these CPUs.
 fn latency_ns(memory: &mut Memory, cpus: &[usize], seed: u64) -> Result<f64> {
-    let mut cycle = Cycle::new(memory, CHAIN_BYTES, chain::LOCALITY_BYTES, seed);
-    let follow = || {
-        cycle.follow(1, STEPS);
-        cycle.follow(1, STEPS)
-    };
-    let (ticks, steps) = crew::once_together_on(cpus, vec![follow])?.results[0];
+    let mut cycle = Cycle::new(memory, CHAIN_BYTES, CHAIN_BYTES, seed);
+    code::evict(cycle.memory(), CHAIN_BYTES);
+    let (ticks, steps) = crew::once_together_on(cpus, vec![|| cycle.follow(1, STEPS)])?.results[0];
     Ok(Clock::get().ns(ticks as f64 / steps as f64))
 }
 
 /// How the files of several folders are put together.
 pub(crate) fn chunk_bytes(cell: &Cell, folders: &[PathBuf]) -> u64 {
-    let whole = cell.len("size").max(CHAIN_BYTES).div_ceil(folders.len()).next_multiple_of(2 << 20) as u64;
     match cell.keys.get("layout") {
-        Some(layout) if layout.to_string() == "separate" => whole,
+        Some(layout) if layout.to_string() == "separate" => {
+            cell.len("size").max(CHAIN_BYTES).div_ceil(folders.len()).next_multiple_of(2 << 20) as u64
+        }
         Some(_) => cell.number("chunk"),
+        // Other measurements have no such key.
         None => 2 << 20,
     }
 }
@@ -282,6 +282,30 @@ mod tests {
         for keys in [[("from", "1000")], [("memory", "dram@1000")]] {
             let cells = cells(&keys);
             assert!(Topology.needs(&cells[0]).unwrap_err().to_string().contains("NUMA node 1000"));
+        }
+    }
+
+    /// Other measurements have neither `size` nor `chunk`.
+    #[test]
+    fn several_folders_are_one_place_for_every_measurement() {
+        for measure in crate::measure::ALL {
+            let mut plan = Plan::built_in(measure.name()).unwrap();
+            if plan.set("memory", "./a+./b").is_ok() {
+                let place = plan.cells().unwrap()[0].memory();
+                assert!(matches!(place, Some(Place::Striped(..))), "{}", measure.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_modelled_part_without_a_block_is_refused() {
+        let keys = [("memory", "model:optane-100-dimm*6"), ("threads", "5"), ("size", "4Ki")];
+        for name in ["topology", "mixed", "stack", "bandwidth", "loaded"] {
+            let mut plan = Plan::built_in(name).unwrap();
+            keys.iter().for_each(|(key, text)| _ = plan.set(key, text));
+            let _ = (plan.set("first-threads", "5"), plan.set("through", "raw"));
+            let refused = plan.cells().unwrap()[0].needs();
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{name}: {refused:?}");
         }
     }
 

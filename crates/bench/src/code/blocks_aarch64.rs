@@ -67,14 +67,14 @@ macro_rules! for_each_block {
     };
 }
 
-/// Exclusive or of what was loaded to v4 to v7.
+/// Adds what was loaded to v4 to v7.
 macro_rules! summed {
     () => {
         concat!(
-            "eor v0.16b, v0.16b, v4.16b\n",
-            "eor v1.16b, v1.16b, v5.16b\n",
-            "eor v2.16b, v2.16b, v6.16b\n",
-            "eor v3.16b, v3.16b, v7.16b",
+            "add v0.2d, v0.2d, v4.2d\n",
+            "add v1.2d, v1.2d, v5.2d\n",
+            "add v2.2d, v2.2d, v6.2d\n",
+            "add v3.2d, v3.2d, v7.2d",
         )
     };
 }
@@ -242,7 +242,7 @@ macro_rules! with_blocks {
     };
 }
 
-/// Goes over each block; loads are summed up by exclusive or, into `line`.
+/// Goes over each block; the words of each line that is loaded are added to those of `line`.
 ///
 /// # Safety
 /// Each address is a multiple of 64, readable and, unless `access` loads, writable for `lines` lines; the CPU has the

@@ -55,7 +55,11 @@ macro_rules! for_each_block {
             at = out(reg) _,
             left = out(reg) _,
             out("rcx") _, out("rsi") _, out("rdi") _, out("r8") _,
+            // VZEROUPPER clears the upper half of each of them.
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             options(nostack),
         )
     };
@@ -63,27 +67,27 @@ macro_rules! for_each_block {
 
 macro_rules! load64 {
     ($at:literal) => {
-        concat!("vpxorq zmm0, zmm0, [{at} + ", $at, "]")
+        concat!("vpaddq zmm0, zmm0, [{at} + ", $at, "]")
     };
 }
 macro_rules! load32 {
     ($at:literal) => {
-        concat!("vxorps ymm0, ymm0, [{at} + ", $at, "]\n", "vxorps ymm1, ymm1, [{at} + ", $at, " + 32]")
+        concat!("vpaddq ymm0, ymm0, [{at} + ", $at, "]\n", "vpaddq ymm1, ymm1, [{at} + ", $at, " + 32]")
     };
 }
 macro_rules! load16 {
     ($at:literal) => {
         concat!(
-            "xorps xmm0, [{at} + ",
+            "paddq xmm0, [{at} + ",
             $at,
             "]\n",
-            "xorps xmm1, [{at} + ",
+            "paddq xmm1, [{at} + ",
             $at,
             " + 16]\n",
-            "xorps xmm2, [{at} + ",
+            "paddq xmm2, [{at} + ",
             $at,
             " + 32]\n",
-            "xorps xmm3, [{at} + ",
+            "paddq xmm3, [{at} + ",
             $at,
             " + 48]",
         )
@@ -284,7 +288,7 @@ macro_rules! with_wait {
     };
 }
 
-/// Goes over each block; loads are summed up by exclusive or, into `line`.
+/// Goes over each block; the words of each line that is loaded are added to those of `line`.
 ///
 /// # Safety
 /// Each address is a multiple of 64, readable and, unless `access` loads, writable for `lines` lines; the CPU has the
@@ -339,6 +343,8 @@ pub unsafe fn blocks(access: Access, width: Width, fence: Fence, blocks: Blocks<
 pub(super) fn has_blocks(access: Access, width: Width) -> bool {
     let has_width = match width {
         Width::Bytes64 => is_x86_feature_detected!("avx512f"),
+        // Words are added by AVX2.
+        Width::Bytes32 if access == Access::Load => is_x86_feature_detected!("avx2"),
         Width::Bytes32 => is_x86_feature_detected!("avx"),
         Width::Bytes16 => true,
     };

@@ -52,7 +52,7 @@ pub fn wait() {
     atomic_fence(Ordering::SeqCst);
 }
 
-/// Goes over each block; loads are summed up by exclusive or, into `line`.
+/// Goes over each block; the words of each line that is loaded are added to those of `line`.
 ///
 /// # Safety
 /// Each address is a multiple of 64, readable and, unless `access` loads, writable for `lines` lines; the access is
@@ -67,7 +67,7 @@ pub unsafe fn blocks(access: Access, _: Width, _: Fence, blocks: Blocks<'_>, lin
                 // SAFETY: a word of a line of the caller's blocks.
                 unsafe {
                     if access == Access::Load {
-                        *word ^= place.read_volatile();
+                        *word = word.wrapping_add(place.read_volatile());
                     } else {
                         place.write_volatile(*word);
                     }

@@ -30,7 +30,12 @@ macro_rules! for_each_address {
             list = inout(reg) $addresses.as_ptr() => _,
             count = inout(reg) $addresses.len() => _,
             line = in(reg) &raw const LINE,
-            out("rax") _, out("r8") _, out("rsi") _, out("rdi") _, out("rcx") _, out("xmm0") _,
+            out("rax") _, out("r8") _, out("rsi") _, out("rdi") _, out("rcx") _,
+            // VZEROUPPER clears the upper half of each of them.
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             options(nostack),
         )
     };
@@ -75,7 +80,11 @@ macro_rules! time_each_address {
             count = inout(reg) $addresses.len() => _,
             line = in(reg) &raw const LINE,
             out("rax") _, out("rdx") _, out("r8") _, out("r9") _, out("r10") _,
-            out("rsi") _, out("rdi") _, out("rcx") _, out("xmm0") _,
+            out("rsi") _, out("rdi") _, out("rcx") _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             options(nostack),
         )
     };

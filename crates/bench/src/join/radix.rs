@@ -8,7 +8,7 @@ use super::carve::{self, Carve};
 use super::partition::{Buffers, Radix, Target, places};
 use super::row::{Matched, Row, hash};
 use super::table::part_rows;
-use crate::clock::ticks;
+use crate::clock::{monotonic_ns, ticks};
 use crate::crew;
 use crate::error::Result;
 
@@ -48,7 +48,8 @@ impl Passes {
     }
 }
 
-/// What it found, and the nanoseconds of its phases.
+/// What it found, and the nanoseconds of its phases, with what one thread does before or between those of all: adding up
+/// counts, and setting up buffers and chains. Starting threads is left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joined {
     pub(super) matched: Matched,
@@ -120,6 +121,7 @@ fn first_pass<'m, const W: usize>(
     let target = Target::new(carve.take(rows.len()));
     let parts: Vec<_> = rows.chunks(part_rows(rows.len(), threads)).collect();
     let counted = crew::once_together(parts.iter().map(|rows| || radix.count(rows)).collect())?;
+    let began_ns = monotonic_ns();
     let (places, starts) = places(&counted.results, radix.partitions());
     let workers = parts.into_iter().zip(&places).map(|(rows, places)| {
         let mut buffers = Buffers::carve(carve, radix.partitions());
@@ -127,8 +129,10 @@ fn first_pass<'m, const W: usize>(
         // SAFETY: the places of the threads follow from how many rows each has, so none are two threads'.
         move || unsafe { buffers.scatter(radix, rows, places, target) }
     });
-    let copied = crew::once_together(workers.collect())?;
-    Ok((Partitioned { rows: target, starts }, counted.ns + copied.ns))
+    let workers = workers.collect();
+    let between_ns = monotonic_ns() - began_ns;
+    let copied = crew::once_together(workers)?;
+    Ok((Partitioned { rows: target, starts }, counted.ns + between_ns + copied.ns))
 }
 
 /// Each partition is one thread's work, the next one that of whoever is free.
@@ -141,6 +145,7 @@ fn second_pass<'m, const W: usize>(
     let (firsts, rows) = (once.starts.len() - 1, once.rows.len());
     let target = Target::new(carve.take(rows));
     let next = AtomicUsize::new(0);
+    let began_ns = monotonic_ns();
     let workers = (0..threads.max(1)).map(|_| {
         let mut buffers = Buffers::carve(carve, radix.partitions());
         let (target, next) = (&target, &next);
@@ -160,13 +165,17 @@ fn second_pass<'m, const W: usize>(
             }
         }
     });
-    let done = crew::once_together(workers.collect())?;
+    let workers = workers.collect();
+    let before_ns = monotonic_ns() - began_ns;
+    let done = crew::once_together(workers)?;
+    let began_ns = monotonic_ns();
     let mut starts = vec![rows; firsts * radix.partitions() + 1];
     for (number, of_one) in done.results.into_iter().flatten() {
         let at = number * radix.partitions();
         starts[at..at + radix.partitions()].copy_from_slice(&of_one[..radix.partitions()]);
     }
-    Ok((Partitioned { rows: target, starts }, done.ns))
+    let after_ns = monotonic_ns() - began_ns;
+    Ok((Partitioned { rows: target, starts }, before_ns + done.ns + after_ns))
 }
 
 /// Has threads take partition after partition. Build and probe of a partition follow one another, so that each thread adds
@@ -177,6 +186,7 @@ fn join_partitions<const R: usize, const S: usize>(
     bits: u32,
     threads: usize,
 ) -> Result<(Matched, u64, u64)> {
+    let began_ns = monotonic_ns();
     let partitions = r.starts.len() - 1;
     let most = (0..partitions).map(|number| r.starts[number + 1] - r.starts[number]).max().unwrap_or(0);
     let next = AtomicUsize::new(0);
@@ -199,13 +209,15 @@ fn join_partitions<const R: usize, const S: usize>(
             }
         }
     });
-    let done = crew::once_together(workers.collect())?;
+    let workers = workers.collect();
+    let before_ns = monotonic_ns() - began_ns;
+    let done = crew::once_together(workers)?;
     let (matched, building, probing) =
         done.results.into_iter().fold((Matched::default(), 0, 0), |(matched, building, probing), (more, b, p)| {
             (matched.and(more), building + b, probing + p)
         });
     let build_ns = (done.ns as f64 * building as f64 / (building + probing).max(1) as f64) as u64;
-    Ok((matched, build_ns, done.ns - build_ns))
+    Ok((matched, before_ns + build_ns, done.ns - build_ns))
 }
 
 /// Chains over the rows of one partition, where they lie: as numbers of rows, from 1.

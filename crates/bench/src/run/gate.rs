@@ -12,7 +12,7 @@ use crate::measure::{Cell, Sample};
 use crate::memory::{Memory, Pages, Place};
 use crate::pattern::Pattern;
 
-/// The most that any number of threads can move.
+/// The most that any number of this machine's threads can move; what is modelled is another machine's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ceilings {
     gb_s: BTreeMap<usize, f64>,
@@ -30,7 +30,7 @@ impl Ceilings {
     /// Measures the ceiling of each number of threads that these cells have.
     pub(super) fn measure(cells: &[&Cell]) -> Result<Ceilings> {
         let mut ceilings = Ceilings::default();
-        for cell in cells.iter().filter(|cell| cell.measure().metrics().iter().any(|metric| metric.unit == UNIT)) {
+        for cell in cells.iter().filter(|cell| has_ceiling(cell)) {
             let threads = threads_of(cell)?;
             if let Entry::Vacant(entry) = ceilings.gb_s.entry(threads) {
                 entry.insert(MARGIN * cached_gb_s(threads)?);
@@ -45,7 +45,8 @@ impl Ceilings {
 
     /// Why a sample cannot be true.
     pub(super) fn refuse(&self, cell: &Cell, sample: &Sample) -> Option<String> {
-        let ceiling = threads_of(cell).ok().and_then(|threads| self.gb_s.get(&threads));
+        let threads = if has_ceiling(cell) { threads_of(cell).ok() } else { None };
+        let ceiling = threads.and_then(|threads| self.gb_s.get(&threads));
         for (metric, value) in cell.measure().metrics().iter().zip(&sample.values) {
             let Some(value) = *value else { continue };
             if !value.is_finite() || value < 0.0 {
@@ -60,6 +61,10 @@ impl Ceilings {
         }
         None
     }
+}
+
+fn has_ceiling(cell: &Cell) -> bool {
+    cell.device().is_none() && cell.measure().metrics().iter().any(|metric| metric.unit == UNIT)
 }
 
 fn threads_of(cell: &Cell) -> Result<usize> {
@@ -80,7 +85,7 @@ fn cached_gb_s(threads: usize) -> Result<f64> {
             len_bytes: CACHED_BYTES * threads,
             threads,
         };
-        let done = transfer.run(&mut memory, TIME, 1)?;
+        let done = transfer.run(&mut memory, TIME, 1)?.done;
         most = most.max(done.iter().map(Done::per_second).sum::<f64>() / 1e9);
     }
     Ok(most)
@@ -102,6 +107,18 @@ mod tests {
         assert_eq!(refuse(399.0), None);
         assert_eq!(refuse(60_404.0).unwrap(), "bandwidth of 60404 GB/s, more than the first-level caches give (400)");
         assert!(refuse(f64::NAN).is_some() && refuse(f64::INFINITY).is_some() && refuse(-1.0).is_some());
+    }
+
+    #[test]
+    fn a_modelled_figure_has_no_ceiling_of_this_machine() {
+        let mut plan = Plan::built_in("bandwidth").unwrap();
+        plan.set("memory", "model:optane-100-six-dimms").unwrap();
+        let cells = plan.cells().unwrap();
+        assert!(Ceilings::measure(&[&cells[0]]).unwrap().gb_s().is_empty());
+        let ceilings = Ceilings { gb_s: [(1, 4.0)].into() };
+        let refuse =
+            |value| ceilings.refuse(&cells[0], &Sample { values: vec![Some(value), None, None], ..Sample::default() });
+        assert!(refuse(39.4).is_none() && refuse(f64::INFINITY).is_some());
     }
 
     #[test]

@@ -22,6 +22,8 @@ const DEPTH: u32 = 8;
 pub(super) struct Shared<'m> {
     to: Target<'m>,
     path: PathBuf,
+    /// What every word of a block is: another one in each sample, so that what an earlier one has left does not pass for it.
+    word: u64,
 }
 
 enum Target<'m> {
@@ -32,7 +34,8 @@ enum Target<'m> {
 
 impl<'m> Shared<'m> {
     /// Makes what is written to; files lose their names at once.
-    pub(super) fn open(blocks: &Blocks, memory: Option<&'m Memory>) -> Result<Shared<'m>> {
+    pub(super) fn open(blocks: &Blocks, memory: Option<&'m Memory>, seed: u64) -> Result<Shared<'m>> {
+        let word = STORED ^ fastrand::Rng::with_seed(seed).u64(1..);
         let folder = match &blocks.place {
             Place::Folder(folder) => folder.clone(),
             Place::Dram => PathBuf::from("dram"),
@@ -41,7 +44,7 @@ impl<'m> Shared<'m> {
             Place::Node(_) | Place::Modelled(..) => PathBuf::from("memory"),
         };
         if let Some(memory) = memory {
-            return Ok(Shared { to: Target::Memory(memory), path: folder });
+            return Ok(Shared { to: Target::Memory(memory), path: folder, word });
         }
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         let to = if blocks.through == Through::Libpmemblk {
@@ -49,10 +52,10 @@ impl<'m> Shared<'m> {
             let len_bytes = (blocks.len_bytes + blocks.len_bytes / 8).max(17 << 20);
             Target::Pool(Libpmemblk::create(&path, blocks.block_bytes, len_bytes)?)
         } else {
-            Target::File(new_file(&path, blocks)?)
+            Target::File(new_file(&path, blocks, word)?)
         };
         fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
-        Ok(Shared { to, path })
+        Ok(Shared { to, path, word })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -81,12 +84,12 @@ impl<'m> Shared<'m> {
             Target::File(file) => file.read_exact_at(found, offset)?,
             Target::Pool(pool) => pool.read(number, found)?,
         }
-        Ok(found.chunks_exact(8).all(|word| word == STORED.to_le_bytes()))
+        Ok(found.chunks_exact(8).all(|word| word == self.word.to_le_bytes()))
     }
 }
 
 /// A file whose blocks are allocated, and hold what is read where they are.
-fn new_file(path: &Path, blocks: &Blocks) -> Result<File> {
+fn new_file(path: &Path, blocks: &Blocks, word: u64) -> Result<File> {
     let flags = if blocks.through.is_direct() { libc::O_DIRECT } else { 0 };
     let how = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(flags).to_owned();
     let file = how.open(path).map_err(|error| match error.raw_os_error() {
@@ -100,7 +103,7 @@ fn new_file(path: &Path, blocks: &Blocks) -> Result<File> {
     let filled = || {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, blocks.len_bytes as u64)?;
         if blocks.through == Through::IoUringDirectRead {
-            let block = Block::new(blocks.block_bytes, STORED);
+            let block = Block::new(blocks.block_bytes, word);
             for number in 0..blocks.len_bytes / blocks.block_bytes {
                 file.write_all_at(block.bytes(), (number * blocks.block_bytes) as u64)?;
             }
@@ -125,6 +128,9 @@ pub(super) fn check_rings() -> Result<()> {
 pub(super) struct Writer<'s> {
     way: Way<'s>,
     block: Block,
+    word: u64,
+    /// Blocks that have arrived since somebody asked.
+    arrived: u64,
 }
 
 /// A block's bytes, from the begin of a page.
@@ -195,11 +201,17 @@ impl<'s> Writer<'s> {
             (Target::File(file), _) => Way::Pwrite(file),
         };
         let is_read = blocks.through == Through::IoUringDirectRead;
-        Ok(Writer { way, block: Block::new(blocks.block_bytes, if is_read { 0 } else { STORED }) })
+        let block = Block::new(blocks.block_bytes, if is_read { 0 } else { shared.word });
+        Ok(Writer { way, block, word: shared.word, arrived: 0 })
     }
 
-    /// Writes a block, or reads it; when it returns the block is where the way says, but for io_uring, of which some are under
-    /// way.
+    /// Blocks that have arrived since the last call.
+    pub(super) fn arrived(&mut self) -> u64 {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// Writes a block, or reads it; when it returns the block is where the way says, but for io_uring, of which as many stay under
+    /// way as there may be.
     pub(super) fn write(&mut self, number: u64) -> io::Result<()> {
         let len_bytes = self.block.len_bytes;
         let offset = number * len_bytes as u64;
@@ -213,8 +225,10 @@ impl<'s> Writer<'s> {
             }
             Way::Core(memory) => {
                 let (map, media) = memory.mapping().expect("the cell was checked");
+                // Blocks of a stripe begin behind its head.
+                let begin = (memory.base().addr() - map.base().addr()) as u64;
                 // SAFETY: as above; the source outlives the call.
-                unsafe { map.nt_copy(offset, from, len_bytes) };
+                unsafe { map.nt_copy(begin + offset, from, len_bytes) };
                 media.fence();
             }
             // SAFETY: as above.
@@ -229,7 +243,7 @@ impl<'s> Writer<'s> {
             Way::PwriteDsync(file) => write_synced(file, self.block.bytes(), offset)?,
             Way::Ring { file, ring, under_way, request } => {
                 if *under_way == DEPTH {
-                    reap(ring, 1, under_way, len_bytes)?;
+                    self.arrived += reap(ring, 1, under_way, len_bytes)?;
                 }
                 let (fd, len_bytes) = (types::Fd(file.as_raw_fd()), len_bytes as u32);
                 let entry = match request {
@@ -246,8 +260,10 @@ impl<'s> Writer<'s> {
                 unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
                 ring.submit()?;
                 *under_way += 1;
+                return Ok(());
             }
         }
+        self.arrived += 1;
         Ok(())
     }
 
@@ -255,12 +271,14 @@ impl<'s> Writer<'s> {
     pub(super) fn wait(&mut self) -> io::Result<()> {
         let Way::Ring { ring, under_way, request, .. } = &mut self.way else { return Ok(()) };
         let is_read = matches!(request, Request::Read) && *under_way > 0;
-        reap(ring, *under_way, under_way, self.block.len_bytes)?;
+        while *under_way > 0 {
+            self.arrived += reap(ring, *under_way, under_way, self.block.len_bytes)?;
+        }
         if is_read {
             let last = self.block.len_bytes / size_of::<u64>() - 1;
             for word in [0, last] {
                 let word = &mut self.block.pages[word / PAGE_WORDS].0[word % PAGE_WORDS];
-                if std::mem::take(word) != STORED {
+                if std::mem::take(word) != self.word {
                     return Err(io::Error::other("a block that was read is not what was written"));
                 }
             }
@@ -276,14 +294,13 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Waits for so many writes.
-fn reap(ring: &mut IoUring, count: u32, under_way: &mut u32, len_bytes: usize) -> io::Result<()> {
-    if count == 0 {
-        return Ok(());
-    }
+/// Waits for so many writes at least; how many have come.
+fn reap(ring: &mut IoUring, count: u32, under_way: &mut u32, len_bytes: usize) -> io::Result<u64> {
     ring.submit_and_wait(count as usize)?;
+    let mut arrived = 0;
     for entry in ring.completion() {
         *under_way -= 1;
+        arrived += 1;
         match entry.result() {
             error @ ..0 => return Err(io::Error::from_raw_os_error(-error)),
             written if written as usize != len_bytes => {
@@ -292,7 +309,7 @@ fn reap(ring: &mut IoUring, count: u32, under_way: &mut u32, len_bytes: usize) -
             _ => {}
         }
     }
-    Ok(())
+    Ok(arrived)
 }
 
 fn msync(start: *mut u8, len_bytes: usize) -> io::Result<()> {
