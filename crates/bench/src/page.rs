@@ -17,6 +17,9 @@ td.n{text-align:right;font-variant-numeric:tabular-nums}.badge{display:inline-bl
 margin:0 .3em .3em 0;background:#eee;font-size:13px}.warn{background:#fbe3b5}.bad{background:#f6c5bd}figure{margin:2em 0}\
 svg{max-width:100%;height:auto}summary{cursor:pointer}";
 
+/// What every page of a run starts with.
+pub const START: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>remanent bench: ";
+
 /// The page.
 pub fn html(results: &Results) -> String {
     let mut page = String::new();
@@ -24,7 +27,7 @@ pub fn html(results: &Results) -> String {
     let about = escape(&results.about);
     let _ = write!(
         page,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>remanent bench: {title}</title>\
+        "{START}{title}</title>\
          <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p>{about}</p>\n"
     );
     badges(&mut page, results);

@@ -33,7 +33,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::measure::{self, Cell, Key, Measure};
+use crate::measure::{self, Cell, Form, Key, Measure};
+use crate::room;
 use crate::value::{self, Value};
 use yaml::Node;
 
@@ -225,7 +226,7 @@ impl Plan {
         let mut is_met = false;
         for experiment in &mut self.experiments {
             if let Some(key) = experiment.key(name).filter(|key| !experiment.kept.contains(&key.name)) {
-                let values = key.list(texts.split(',').map(|text| key.values(text))).map_err(refuse)?;
+                let values = key.list(texts.split(',').map(|text| values(key, text))).map_err(refuse)?;
                 experiment.sets.insert(key.name, values);
                 is_met = true;
             }
@@ -283,7 +284,7 @@ impl Experiment {
                 let keys: Vec<&str> = measure.keys().iter().map(|key| key.name).collect();
                 return Err(at.refuse(format!("'{key}' is no key of {}; it has: {}", measure.name(), keys.join(", "))));
             };
-            let values = known.list(node.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
+            let values = known.list(node.items().iter().map(|item| item.parsed(|text| values(known, text))))?;
             experiment.sets.insert(known.name, values);
         }
         Ok(experiment)
@@ -307,6 +308,16 @@ impl Experiment {
             )
         };
         self.measure.keys().iter().map(set).collect()
+    }
+}
+
+/// What a key can be set to, of which no number of bytes is so large that sums of them are none.
+fn values(key: &Key, text: &str) -> Result<Vec<Value>, String> {
+    let values = key.values(text)?;
+    let is_too_large = |value: &&Value| matches!(value, Value::Number(bytes) if *bytes > room::MOST_BYTES);
+    match values.iter().find(is_too_large).filter(|_| matches!(key.form, Form::Bytes { .. })) {
+        Some(bytes) => Err(format!("{bytes} bytes are more than 64 TiB, the most that can be mapped")),
+        None => Ok(values),
     }
 }
 
@@ -486,6 +497,17 @@ mod tests {
             "--speed: no measurement of this plan has this key, or it keeps it"
         );
         assert_eq!(plan.set("threads", "0").unwrap_err().to_string(), "--threads: 0 is not between 1 and 1024");
+    }
+
+    #[test]
+    fn sizes_that_nothing_can_have_are_refused() {
+        let mut plan = Plan::built_in("bandwidth").unwrap();
+        for size in ["18446744073709551552", "65Ti"] {
+            let error = plan.set("size", size).unwrap_err().to_string();
+            assert!(error.contains("are more than 64 TiB"), "{error}");
+        }
+        plan.set("size", "64Ti").unwrap();
+        assert!(refused("cells:\n- {measure: load, size: 65Ti}").contains("p.yaml:2:25: 71468255805440 bytes"));
     }
 
     #[test]

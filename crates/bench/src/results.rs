@@ -154,6 +154,29 @@ impl Results {
     }
 }
 
+#[cfg(test)]
+impl Results {
+    /// A run without cells.
+    pub(crate) fn for_test() -> Results {
+        Results {
+            schema: SCHEMA.into(),
+            plan: "test".into(),
+            about: String::new(),
+            version: "0".into(),
+            started_s: 0,
+            elapsed_ns: 0,
+            seed: 1,
+            enough: Enough::default(),
+            machine: Machine::default(),
+            disturbance: Disturbance::default(),
+            ceilings_gb_s: BTreeMap::new(),
+            cells: Vec::new(),
+            findings: Vec::new(),
+            figures: Vec::new(),
+        }
+    }
+}
+
 impl CellResult {
     /// A cell with these medians, for tests of what is made of them.
     #[cfg(test)]

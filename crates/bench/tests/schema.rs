@@ -64,9 +64,10 @@ fn results_have_the_published_form() {
         published: [{what: w, value: 1.5, source: s}]}";
     let plan = Plan::parse("plan.yaml", plan).unwrap();
     // Whether this machine can measure is another test's business.
-    let Ok(results) =
-        run::run(&plan, folder.path(), Beginning::New, 1, true, |progress| assert!(progress.left >= Duration::ZERO))
-    else {
+    let Ok(results) = run::run(&plan, folder.path(), Beginning::New { seed: 1 }, true, |progress| {
+        assert!(progress.left >= Duration::ZERO);
+        std::ops::ControlFlow::Continue(())
+    }) else {
         println!("not run: nothing can be measured here");
         return;
     };

@@ -1,8 +1,9 @@
 //! The join with a table that survives.
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
-use pmem::{Layout, Mapped, PartOptions, Pool, remove_pool};
+use pmem::{Layout, Mapped, PartOptions, Pool};
 
 use super::durable::{Durable, DurableTable};
 use super::relations::{Relations, Shape, with_shape};
@@ -29,7 +30,7 @@ const LAYOUT: Layout = Layout { name: "join", version: 1 };
 const POOL_BYTES: u64 = 16 << 20;
 
 impl DurableJoin {
-    /// Joins with a table in a new pool in this folder, which is removed afterwards. Making the pool and the empty table is
+    /// Joins with a table in a new pool in this folder, which loses its name as soon as it is there. Making the pool and the empty table is
     /// told as `clear_ns`.
     ///
     /// # Errors
@@ -49,9 +50,9 @@ impl DurableJoin {
         let table_bytes = DurableTable::<Mapped, R>::len_bytes(r.len(), self.build_threads);
         let options = PartOptions::single((POOL_BYTES + table_bytes).next_multiple_of(4096));
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        // It is removed after it was dropped, and also when it could not be made.
-        let removed = RemovedPool(path);
-        let pool = Pool::create(Mapped::new(), &removed.0, LAYOUT, &options)?;
+        let pool = Pool::create(Mapped::new(), &path, LAYOUT, &options)?;
+        // It is used without a name from here on, so that nothing is left whatever ends the process.
+        fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
         let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
         table.populate()?;
         let clear_ns = monotonic_ns() - started;
@@ -64,15 +65,6 @@ impl DurableJoin {
         let matched = probed.results.into_iter().fold(Matched::default(), Matched::and);
         let (r_rows, s_rows) = (r.len() as u64, s.len() as u64);
         Ok(Times { r_rows, s_rows, matched, clear_ns, partition_ns: 0, build_ns: built.ns, probe_ns: probed.ns })
-    }
-}
-
-/// A pool that is removed when it goes.
-struct RemovedPool(PathBuf);
-
-impl Drop for RemovedPool {
-    fn drop(&mut self) {
-        let _ = remove_pool(Mapped::new(), &self.0);
     }
 }
 
