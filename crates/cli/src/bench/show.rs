@@ -87,7 +87,8 @@ fn table(name: &str, cells: &[&CellResult]) -> String {
                 .iter()
                 .map(|metric| cell.found(metric.name).map_or("-".into(), |found| short(found.median))),
         );
-        row.push(cell.metrics.first().map_or(String::new(), |found| format!("{:.1}", 100.0 * found.half_width())));
+        let told = cell.metrics.first().filter(|found| found.count >= bench::run::LEAST_VALUES);
+        row.push(told.map_or(String::new(), |found| format!("{:.1}", 100.0 * found.half_width())));
         row.push(bench::page::remark(cell));
         rows.push(row);
     }
@@ -322,6 +323,9 @@ pub(super) fn compared(comparison: &Comparison) -> Report {
         count(Verdict::Worse),
         count(Verdict::Same)
     );
+    if !comparison.too_few.is_empty() {
+        let _ = writeln!(text, "{} with too few samples to tell", units::count(comparison.too_few.len(), "cell"));
+    }
     for (cells, which) in [(&comparison.only_before, "first"), (&comparison.only_after, "second")] {
         if !cells.is_empty() {
             let _ = writeln!(text, "{} only in the {which} run", units::count(cells.len(), "cell"));
