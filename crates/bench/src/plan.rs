@@ -22,6 +22,9 @@
 //!   scale: log-log
 //! ```
 //!
+//! Where `x` is a metric, `along` names the keys whose values a line goes along. Numbers may be multiples of the last-level cache, as
+//! in `size: 4llc`, and one less another, as in `threads: cpus-1`.
+//!
 //! Each entry of `cells` stands for all combinations of what its keys are set to. `all` are the instructions of this kind of
 //! CPU. A list may name those of several kinds, as in `fence: [sfence, dsb]`: where it has one of this kind, the others are
 //! left out, and where it has none, its cells cannot be measured here.
@@ -98,9 +101,12 @@ pub struct Figure {
     pub measure: String,
     /// The metric that goes up.
     pub y: String,
-    /// The key that goes right; a key of words makes bars.
+    /// The key that goes right, or the metric; a key of words makes bars.
     pub x: String,
-    /// The keys of which each combination is a line.
+    /// Where that is a metric: the keys whose values a line goes along.
+    #[serde(default)]
+    pub along: Vec<String>,
+    /// The keys of which each combination is a line; others in which cells differ are added.
     pub series: Vec<String>,
     /// Keys and values of the cells that are drawn.
     pub filter: BTreeMap<String, Vec<Value>>,
@@ -140,10 +146,12 @@ pub struct Published {
 pub const MAX_CELLS: usize = 20_000;
 
 /// The plans that come with the program.
-pub const BUILT_IN: [(&str, &str); 5] = [
+pub const BUILT_IN: [(&str, &str); 7] = [
     ("quick", include_str!("../plans/quick.yaml")),
     ("probe", include_str!("../plans/probe.yaml")),
     ("calibrate", include_str!("../plans/calibrate.yaml")),
+    ("curves", include_str!("../plans/curves.yaml")),
+    ("operators", include_str!("../plans/operators.yaml")),
     ("nvm-micro", include_str!("../plans/nvm-micro.yaml")),
     ("daq", include_str!("../plans/daq.yaml")),
 ];
@@ -369,7 +377,7 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
     let entries = node.entries()?;
     let find = |name: &str| entries.iter().find(|(key, ..)| key == name).map(|(_, _, node)| *node);
     let need = |name: &str| find(name).ok_or_else(|| node.refuse(format!("a figure needs '{name}'")));
-    const KEYS: [&str; 8] = ["title", "measure", "y", "x", "series", "where", "scale", "published"];
+    const KEYS: [&str; 9] = ["title", "measure", "y", "x", "along", "series", "where", "scale", "published"];
     if let Some((key, at, _)) = entries.iter().find(|(key, ..)| !KEYS.contains(&key.as_str())) {
         return Err(at.refuse(format!("'{key}' is none of: {}", KEYS.join(", "))));
     }
@@ -390,6 +398,19 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
         "log-log" => Ok(Scale::LogLog),
         _ => Err(format!("'{text}' is none of: linear, log-x, log-y, log-log")),
     };
+    let keys = |name: &str| {
+        find(name).map(|node| node.items().iter().map(key).collect()).transpose().map(Option::unwrap_or_default)
+    };
+    let (x_node, along): (_, Vec<String>) = (need("x")?, keys("along")?);
+    let x = x_node.parsed(|name| match (experiment.known(name), metrics.contains(&name)) {
+        (Ok(_), _) if !along.is_empty() => Err("only a metric needs 'along'".into()),
+        (Ok(key), _) => Ok(key.name.to_owned()),
+        (Err(_), true) if along.is_empty() => {
+            Err(format!("the metric '{name}' needs 'along': the keys that a line goes along"))
+        }
+        (Err(_), true) => Ok(name.to_owned()),
+        (Err(_), false) => Err(format!("'{name}' is neither a key nor a metric of {}", measure.name())),
+    })?;
     let mut filter = BTreeMap::new();
     for (name, at, values) in find("where").map(|node| node.entries()).transpose()?.unwrap_or_default() {
         let known = experiment.known(&name).map_err(|what| at.refuse(what))?;
@@ -400,8 +421,9 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
         title: need("title")?.text()?,
         measure: measure.name().to_owned(),
         y: need("y")?.parsed(is_metric)?,
-        x: key(&need("x")?)?,
-        series: find("series").map(|node| node.items().iter().map(key).collect()).transpose()?.unwrap_or_default(),
+        x,
+        along,
+        series: keys("series")?,
         filter,
         scale: find("scale").map(|node| node.parsed(scale)).transpose()?.unwrap_or_default(),
         published: find("published")
@@ -554,6 +576,18 @@ mod tests {
             (
                 "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: speed, x: size}",
                 "dir/p.yaml:4:32: 'speed' is none of: latency, latency-ticks, loads",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: speed}",
+                "dir/p.yaml:4:44: 'speed' is neither a key nor a metric of load",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: loads}",
+                "dir/p.yaml:4:44: the metric 'loads' needs 'along': the keys that a line goes along",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: size, along: chains}",
+                "dir/p.yaml:4:44: only a metric needs 'along'",
             ),
         ];
         for (text, message) in expected {
