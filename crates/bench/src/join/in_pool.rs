@@ -6,13 +6,15 @@ use std::path::Path;
 use pmem::{Layout, Mapped, PartOptions, Pool};
 
 use super::durable::{Durable, DurableTable};
-use super::relations::{Relations, Shape, with_shape};
+use super::relations::{Input, Relations, Shape, with_shape};
 use super::row::Matched;
 use super::table::part_rows;
 use super::{Times, checked};
 use crate::clock::monotonic_ns;
 use crate::crew;
 use crate::error::{Error, Result};
+use crate::memory::Place;
+use crate::room;
 
 /// A join whose table is built in a pool, and durable row by row or block by block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +39,7 @@ impl DurableJoin {
     /// `Unavailable` when there is no thread, or one cannot be had; `Pool` when the pool cannot be made or written; `Wrong`
     /// when the join has not found what it must.
     pub fn run(&self, relations: &Relations, folder: &Path) -> Result<Times> {
+        room::check(&Place::Folder(folder.to_owned()), self.pool_bytes(relations.input()))?;
         if self.build_threads == 0 || self.probe_threads == 0 {
             return Err(Error::unavailable(format!("a join by no thread: {self:?}")));
         }
@@ -44,11 +47,20 @@ impl DurableJoin {
         checked(times, relations)
     }
 
+    /// Bytes of the table.
+    pub(super) fn table_bytes(&self, input: &Input) -> u64 {
+        with_shape!(input.shape, R, _S => DurableTable::<Mapped, R>::len_bytes(input.r_rows, self.build_threads))
+    }
+
+    /// Bytes of the pool that it makes.
+    pub(super) fn pool_bytes(&self, input: &Input) -> u64 {
+        (POOL_BYTES + self.table_bytes(input)).next_multiple_of(4096)
+    }
+
     fn run_as<const R: usize, const S: usize>(&self, relations: &Relations, folder: &Path) -> Result<Times> {
         let (r, s) = (relations.r::<R>(), relations.s::<S>());
         let started = monotonic_ns();
-        let table_bytes = DurableTable::<Mapped, R>::len_bytes(r.len(), self.build_threads);
-        let options = PartOptions::single((POOL_BYTES + table_bytes).next_multiple_of(4096));
+        let options = PartOptions::single(self.pool_bytes(relations.input()));
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         let pool = Pool::create(Mapped::new(), &path, LAYOUT, &options)?;
         // It is used without a name from here on, so that nothing is left whatever ends the process.

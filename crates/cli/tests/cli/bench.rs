@@ -218,6 +218,11 @@ fn plans_measurements_and_the_machine_are_told() {
         explained["cells"].as_array().unwrap().len() > 10 && explained["memory_bytes"]["dram"] == 1 << 20,
         "{explained}"
     );
+    let text =
+        place.done(&["bench", "explain", "join", "--method", "durable-block", "--memory", "./", "--r", "1Mi"]).stdout;
+    // Rows of R have 24 bytes and those of S 80, and a table has entries of 32 and heads of 8.
+    assert!(text.contains("memory, dram ") && text.contains("344 MiB"), "{text}");
+    assert!(text.contains("memory, ./ ") && !text.contains("about 0 B"), "{text}");
     let doctor = place.done(&["--json", "bench", "doctor"]).result("remanent.bench.doctor/1");
     assert!(doctor["machine"]["ticks_per_ns"].as_f64().unwrap() > 0.0 && doctor["doubts"].is_array(), "{doctor}");
 }
