@@ -129,8 +129,8 @@ fn caches() -> Vec<String> {
     (0..8).map_while(cache).collect()
 }
 
-/// The unit `llc` of plans: bytes of the last-level cache, so that a multiple of them does not fit into it. At least 64 MiB,
-/// for it may be shared out unseen, and at most a thirty-second of main memory, for a plan takes several times as much.
+/// The unit `llc` of plans: bytes of the last-level cache, so that a multiple of them does not fit into it. At least 128 MiB,
+/// for it may be larger than it is said to be, and at most a thirty-second of main memory, for a plan takes several times as much.
 pub fn last_cache_bytes() -> u64 {
     static FOUND: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -140,7 +140,7 @@ pub fn last_cache_bytes() -> u64 {
 }
 
 fn cache_unit(cache_bytes: u64, memory_bytes: u64) -> u64 {
-    cache_bytes.min(memory_bytes / 32).max(64 << 20).next_multiple_of(2 << 20)
+    cache_bytes.min(memory_bytes / 32).max(128 << 20).next_multiple_of(2 << 20)
 }
 
 /// The size of a cache, as in `L2 2048K`.
@@ -242,10 +242,10 @@ mod tests {
     fn the_unit_of_caches_is_neither_small_nor_most_of_the_memory() {
         assert_eq!((kib_of("L3 491520K"), kib_of("L2 2M"), kib_of("L2")), (Some(491_520), Some(2048), None));
         assert_eq!(cache_unit(480 << 20, 24 << 30), 480 << 20);
-        assert_eq!(cache_unit(45 << 20, 1 << 40), 64 << 20);
+        assert_eq!(cache_unit(45 << 20, 1 << 40), 128 << 20);
         assert_eq!(cache_unit(1 << 30, 8 << 30), 256 << 20);
-        assert_eq!(cache_unit(0, 0), 64 << 20);
-        assert!(last_cache_bytes() >= 64 << 20);
+        assert_eq!(cache_unit(0, 0), 128 << 20);
+        assert!(last_cache_bytes() >= 128 << 20);
     }
 
     #[test]

@@ -467,7 +467,11 @@ mod tests {
             let cells = plan.cells().unwrap();
             assert!(plan.name == name && !plan.about.is_empty() && !cells.is_empty() && !plan.figures.is_empty());
             for figure in &plan.figures {
-                assert!(cells.iter().any(|cell| cell.measure == figure.measure), "{}", figure.title);
+                let fits = |cell: &&Cell| {
+                    let has = |(key, values): (&String, &Vec<Value>)| values.contains(&cell.keys[key]);
+                    cell.measure == figure.measure && figure.filter.iter().all(has)
+                };
+                assert!(cells.iter().any(|cell| fits(&cell)), "{}", figure.title);
             }
         }
         for measure in measure::ALL {
