@@ -102,7 +102,8 @@ pub fn run(
     let can_be: Vec<usize> = (0..cells.len()).filter(|&cell| courses[cell].skipped.is_none()).collect();
     let of_them = || can_be.iter().map(|&cell| &cells[cell]);
     let (mut site, without) = Site::for_those_that_fit(of_them(), Duration::from_nanos(plan.enough.sample_ns));
-    let ceilings = Ceilings::measure(&of_them().collect::<Vec<_>>())?;
+    // What this machine's caches give is no bound of a device that is not here.
+    let ceilings = Ceilings::measure(&of_them().filter(|cell| cell.device().is_none()).collect::<Vec<_>>())?;
     let mut first_error = None;
     for (&cell, error) in can_be.iter().zip(without) {
         if let Some(error) = error {
@@ -220,7 +221,7 @@ impl Running<'_> {
                 course.skip(error, &mut self.first_error);
                 return Ok(());
             }
-            Ok(sample) => match self.ceilings.refuse(cell, &sample) {
+            Ok(sample) => match self.ceilings_of(cell).refuse(cell, &sample) {
                 Some(reason) => Turn::Refused(reason),
                 None => Turn::of(&sample, Disturbance::so_far().since(&before).steal_ms > 0),
             },
@@ -229,6 +230,10 @@ impl Running<'_> {
         course.is_finished |= course.is_enough(cell, &self.plan.enough);
         let (elapsed_ns, disturbance) = (monotonic_ns() - self.began_ns, self.disturbance());
         journal.add(&Entry { cell: number, turn, elapsed_ns, disturbance })
+    }
+
+    fn ceilings_of(&self, cell: &Cell) -> Ceilings {
+        if cell.device().is_some() { Ceilings::default() } else { self.ceilings.clone() }
     }
 
     /// Of the whole run, up to now.
@@ -445,6 +450,17 @@ mod tests {
         assert_eq!((&again.cells, again.started_s), (&whole.cells, whole.started_s));
         assert!(go(&plan, folder.path(), Beginning::Resumed { seed: Some(2) }).is_err());
         assert!(go(&plan, folder.path(), NEW).is_err(), "nothing is written over");
+    }
+
+    #[test]
+    fn a_modelled_device_is_not_held_against_the_caches_of_this_machine() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let text = "rounds: 5\ncells:\n- {measure: bandwidth, memory: 'model:cxl-type-3-fast', threads: 2}\n";
+        let results = go(&plan(text), folder.path(), NEW).unwrap();
+        assert!(results.ceilings_gb_s.is_empty() && results.cells[0].status == Status::Precise);
+        let text = format!("{text}- {{measure: bandwidth, size: 1Mi}}\nsample: 1ms\n");
+        let results = go(&plan(&text), other.path(), NEW).unwrap();
+        assert_eq!(results.ceilings_gb_s.keys().collect::<Vec<_>>(), [&1]);
     }
 
     #[test]
