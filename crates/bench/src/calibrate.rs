@@ -6,9 +6,12 @@ use report::Interval;
 
 use crate::error::{Error, Result};
 use crate::model::{ProfileFile, SCHEMA};
-use crate::results::{CellResult, Found, Results};
+use crate::results::{CellResult, Found, Results, Status};
 
 /// The profile of the one memory that a run of the plan `calibrate` has measured.
+///
+/// A figure of a cell that is not precise is unknown. A memory that was modelled gives a profile too, for that is what the plan
+/// has named; its `source` says so.
 ///
 /// # Errors
 /// `Unavailable` when there is not exactly one memory, or it has none of the figures.
@@ -37,12 +40,17 @@ pub fn profile(results: &Results, name: &str) -> Result<ProfileFile> {
     let write_gb_s = figure("write_gb_s", sequential("nt"));
     if intervals.is_empty() {
         return Err(Error::unavailable(
-            "the run has none of the figures of a profile: it is not one of the plan calibrate".into(),
+            "the run has none of the figures of a profile precisely: it takes more time, or a quieter machine, and the plan \
+             calibrate"
+                .into(),
         ));
     }
     let finding =
         |what: &str| results.findings.iter().find(|finding| finding.what == what).and_then(|finding| finding.value);
     let described = results.cells.iter().find_map(|cell| cell.memory.clone()).unwrap_or_default();
+    let mut provenances: Vec<&str> = results.cells.iter().filter_map(|cell| Some(cell.provenance?.as_str())).collect();
+    provenances.sort_unstable();
+    provenances.dedup();
     Ok(ProfileFile {
         schema: SCHEMA.into(),
         name: name.to_owned(),
@@ -54,7 +62,8 @@ pub fn profile(results: &Results, name: &str) -> Result<ProfileFile> {
         granule_bytes: finding("granule of writes").map_or(64, |bytes| bytes as u64),
         write_queue_bytes: finding("buffered bytes").map_or(0, |bytes| bytes as u64),
         source: format!(
-            "remanent bench calibrate {} of {memory} ({described}) on {}, {} CPUs{}",
+            "{} by remanent bench calibrate {} of {memory} ({described}) on {}, {} CPUs{}",
+            provenances.join(" and "),
             results.version,
             results.machine.cpu,
             results.machine.cpus,
@@ -69,5 +78,58 @@ fn find<'r>(results: &'r Results, measure: &str, words: &[(&str, &str)], metric:
         let has = |(key, word): &(&str, &str)| cell.cell.keys.get(*key).is_some_and(|value| value.to_string() == *word);
         cell.cell.measure == measure && words.iter().all(has)
     };
-    results.cells.iter().filter(is_one).find_map(|cell| cell.found(metric))
+    let precise = results.cells.iter().filter(|cell| cell.status == Status::Precise);
+    precise.filter(is_one).find_map(|cell| cell.found(metric))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+    use crate::plan::Plan;
+    use crate::run::{self, Beginning};
+
+    fn calibrated(memory: &str) -> Results {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = Plan::built_in("calibrate").unwrap();
+        plan.set("memory", memory).unwrap();
+        plan.enough.set("rounds", "5").unwrap();
+        run::run(&plan, folder.path(), Beginning::New { seed: 1 }, false, |_| ControlFlow::Continue(())).unwrap()
+    }
+
+    /// Calibrating a modelled device gives the profile that it was modelled by.
+    #[test]
+    fn every_shipped_profile_comes_out_of_its_own_model() {
+        for device in pmem::PROFILES {
+            let profile = profile(&calibrated(&format!("model:{}", device.name)), "p").unwrap();
+            let figures = [
+                (profile.random_read_ns, device.random_read_ns),
+                (profile.flush_persist_ns, device.flush_persist_ns),
+                (profile.nt_persist_ns, device.nt_persist_ns),
+                (profile.read_gb_s, device.read_gb_s),
+                (profile.write_gb_s, device.write_gb_s),
+            ];
+            for (number, (got, expected)) in figures.into_iter().enumerate() {
+                let (got, expected) = (got.unwrap_or(0.0), expected.unwrap_or(0.0));
+                assert!((got - expected).abs() <= 0.02 * expected, "{} {number}: {got}, {expected}", device.name);
+            }
+            assert_eq!(profile.write_queue_bytes, device.write_queue_bytes, "{}", device.name);
+            assert_eq!(profile.granule_bytes, device.granule_bytes, "{}", device.name);
+            assert!(profile.source.starts_with("modelled by "), "{}", profile.source);
+        }
+    }
+
+    #[test]
+    fn what_is_not_precise_is_unknown() {
+        let mut results = calibrated("model:optane-100-dimm");
+        for cell in results.cells.iter_mut().filter(|cell| cell.cell.measure == "load") {
+            cell.status = Status::Noisy;
+        }
+        let found = profile(&results, "p").unwrap();
+        assert_eq!((found.random_read_ns, found.intervals.contains_key("random_read_ns")), (None, false));
+        assert!(found.nt_persist_ns.is_some());
+        results.cells.iter_mut().for_each(|cell| cell.status = Status::Few);
+        assert!(profile(&results, "p").is_err());
+    }
 }

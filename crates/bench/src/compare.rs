@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::measure::Better;
-use crate::results::{CellResult, Found, Results};
+use crate::results::{CellResult, Found, Results, Status};
 
 /// How a cell of one run stands to the same of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,8 +39,10 @@ pub enum Verdict {
 /// All that two runs have in common.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The metric that decides, of each cell that both runs have figures of.
+    /// Each metric of each cell that both runs have enough samples of.
     pub changes: Vec<Change>,
+    /// Cells of which one run has too few samples.
+    pub too_few: Vec<String>,
     /// Cells that only the first run has figures of.
     pub only_before: Vec<String>,
     /// Cells that only the second run has figures of.
@@ -49,11 +51,26 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
+/// How much more is tolerated of a metric that is not a cell's first: a run does not go on until it is precise.
+const OTHERS: f64 = 2.0;
+
 impl Comparison {
-    /// Compares; differences below `tolerance`, in parts of the first median, are none.
+    /// Compares; differences below `tolerance`, in parts of the first median, are none. Of metrics that are not a cell's first
+    /// twice as much is tolerated.
     pub fn new(before: &Results, after: &Results, tolerance: f64) -> Comparison {
         let (first, second) = (by_name(before), by_name(after));
-        let changes = first.iter().filter_map(|(name, (_, a))| Some(change(name, a, second.get(name)?.1, tolerance)));
+        let (mut changes, mut too_few) = (Vec::new(), Vec::new());
+        for (name, a) in &first {
+            let Some(b) = second.get(name) else { continue };
+            if [a.status, b.status].contains(&Status::Few) {
+                too_few.push(name.clone());
+                continue;
+            }
+            for (number, found) in a.metrics.iter().enumerate() {
+                let tolerance = if number == 0 { tolerance } else { OTHERS * tolerance };
+                changes.extend(b.found(&found.metric).map(|after| change(name, found, after, tolerance)));
+            }
+        }
         let mut warnings = Vec::new();
         let mut differ = |what: &str, a: &str, b: &str| {
             if a != b {
@@ -63,16 +80,14 @@ impl Comparison {
         differ("CPU", &before.machine.cpu, &after.machine.cpu);
         differ("CPUs", &before.machine.cpus.to_string(), &after.machine.cpus.to_string());
         differ("kernel", &before.machine.kernel, &after.machine.kernel);
-        for (name, (a, _)) in &first {
-            if let Some((b, _)) =
-                second.get(name).filter(|(b, _)| b.page_bytes != a.page_bytes || b.provenance != a.provenance)
-            {
+        for (name, a) in &first {
+            if let Some(b) = second.get(name).filter(|b| b.page_bytes != a.page_bytes || b.provenance != a.provenance) {
                 let what = |cell: &CellResult| format!("{:?} in pages of {:?} bytes", cell.provenance, cell.page_bytes);
                 differ(name, &what(a), &what(b));
             }
         }
         let (only_before, only_after) = (missing(&first, &second), missing(&second, &first));
-        Comparison { changes: changes.collect(), only_before, only_after, warnings }
+        Comparison { changes, too_few, only_before, only_after, warnings }
     }
 
     /// Whether something has become worse.
@@ -81,16 +96,16 @@ impl Comparison {
     }
 }
 
-type Named<'r> = BTreeMap<String, (&'r CellResult, &'r Found)>;
+type Named<'r> = BTreeMap<String, &'r CellResult>;
 
 fn missing(of: &Named<'_>, other: &Named<'_>) -> Vec<String> {
     of.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
 }
 
-/// Cells that have figures, with the first of them.
+/// Cells that have figures.
 fn by_name(results: &Results) -> Named<'_> {
-    let named = |cell: &'_ CellResult| cell.cell.to_string();
-    results.cells.iter().filter_map(|cell| Some((named(cell), (cell, cell.metrics.first()?)))).collect()
+    let cells = results.cells.iter().filter(|cell| !cell.metrics.is_empty());
+    cells.map(|cell| (cell.cell.to_string(), cell)).collect()
 }
 
 fn change(cell: &str, before: &Found, after: &Found, tolerance: f64) -> Change {
@@ -140,5 +155,26 @@ mod tests {
         assert_eq!(verdict(Better::Less, ten, eleven, 0.2), Verdict::Same, "a tenth is tolerated");
         assert_eq!(verdict(Better::Less, (9.0, 10.0, 10.9), eleven, 0.0), Verdict::Same, "the intervals meet");
         assert_eq!(verdict(Better::Less, ten, ten, 0.0), Verdict::Same);
+    }
+
+    #[test]
+    fn every_metric_counts_and_a_run_is_the_same_as_itself() {
+        let cells = crate::plan::Plan::built_in("load").unwrap().cells().unwrap();
+        let results = |latency: f64, loads: f64, status| Results {
+            cells: vec![CellResult {
+                status,
+                ..CellResult::for_test(&[("latency", latency), ("loads", loads)], cells[0].clone())
+            }],
+            ..Results::for_test()
+        };
+        let before = results(10.0, 100.0, Status::Precise);
+        let has_regressed = |after: &Results| Comparison::new(&before, after, 0.02).has_regressed();
+        assert!(!has_regressed(&before));
+        assert!(has_regressed(&results(10.3, 100.0, Status::Precise)));
+        assert!(has_regressed(&results(10.0, 95.0, Status::Noisy)), "the second metric counts too");
+        assert!(!has_regressed(&results(10.0, 97.0, Status::Noisy)), "but is tolerated twice as much");
+        assert!(!has_regressed(&results(9.0, 110.0, Status::Precise)));
+        let few = Comparison::new(&before, &results(20.0, 1.0, Status::Few), 0.02);
+        assert!(few.changes.is_empty() && few.too_few.len() == 1 && few.only_before.is_empty());
     }
 }

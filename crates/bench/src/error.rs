@@ -18,6 +18,13 @@ pub enum Error {
     Io { path: PathBuf, source: std::io::Error },
     #[error("no memory to measure: {what}; ask for less, or for another place")]
     Memory { what: String },
+    #[error(
+        "{place} has room for {} MiB now, and {} MiB are needed; ask for less, or for another place",
+        free_bytes >> 20, needed_bytes.div_ceil(1 << 20)
+    )]
+    NoRoom { place: String, needed_bytes: u64, free_bytes: u64 },
+    #[error("the run was interrupted")]
+    Interrupted,
     #[error("it cannot be measured here: {what}")]
     Unavailable { what: String },
     #[error("{what} is not what it must be; the figure is not used")]
@@ -32,7 +39,8 @@ impl Error {
         match self {
             Error::Pool(error) => error.code().name(),
             Error::Io { .. } => "io",
-            Error::Memory { .. } => "no-memory",
+            Error::Memory { .. } | Error::NoRoom { .. } => "no-memory",
+            Error::Interrupted => "interrupted",
             Error::Unavailable { .. } => "not-measurable",
             Error::Wrong { .. } => "wrong-result",
             Error::Plan { .. } => "bad-plan",

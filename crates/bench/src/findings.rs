@@ -61,12 +61,15 @@ fn curve(cells: &[&CellResult], measure: &str, words: &[(&str, &str)], over: &st
     cells.iter().filter(is_one).filter_map(point).collect()
 }
 
-/// Whether a line that CLWB has written back is still in the cache: a load of it then takes less than half of what it takes
-/// after CLFLUSHOPT. The manual leaves it open (Intel SDM volume 2, CLWB). On 64-bit Arm the same of DC CVAC and DC CIVAC.
+/// Whether a line that CLWB has written back is still in the cache: a load of it then takes less than the middle between a line
+/// that is there and one that CLFLUSHOPT has taken away. The manual leaves it open (Intel SDM volume 2, CLWB). On 64-bit Arm
+/// the same of DC CVAC and DC CIVAC.
 fn keeps_lines(memory: &str, cells: &[&CellResult]) -> Option<Finding> {
     let after = |flush: &str| {
         let is_one = |cell: &&&CellResult| {
-            cell.cell.measure == "reload" && cell.cell.keys.get("flush").is_some_and(|value| value.to_string() == flush)
+            cell.cell.measure == "reload"
+                && cell.cell.keys.get("flush").is_some_and(|value| value.to_string() == flush)
+                && cell.status == Status::Precise
         };
         Some(cells.iter().find(is_one)?.found("latency")?.median)
     };
@@ -110,28 +113,84 @@ fn granule(memory: &str, cells: &[&CellResult]) -> Option<Finding> {
     })
 }
 
-/// What buffers take on the way: the largest burst of which a line costs less than half of what it costs in the longest one,
-/// when the time of an empty fence is left out. Nothing when there is no such knee.
+/// What buffers take on the way: where two straight lines meet that fit the times of bursts best, one of stores that are taken and
+/// one of stores that wait for room. Bursts twice as long as one another do not tell more than three binary digits of it.
+/// Nothing is said of few bursts, and there is no knee where a further line costs less than twice as much behind it.
 fn buffer(memory: &str, cells: &[&CellResult]) -> Option<Finding> {
-    let by_lines = curve(cells, "burst", &[("access", "nt")], "lines", "burst");
-    let (&longest, &of_longest) = by_lines.last_key_value()?;
-    let (&shortest, &of_shortest) = by_lines.first_key_value()?;
-    if by_lines.len() < 4 || longest < 8 * shortest {
+    let by_lines: Vec<(f64, f64)> = curve(cells, "burst", &[("access", "nt")], "lines", "burst")
+        .into_iter()
+        .map(|(lines, time)| (lines as f64, time))
+        .collect();
+    let [(shortest, _), (second, _), .., (last_but_one, _), (longest, of_longest)] = by_lines[..] else { return None };
+    if longest < 8.0 * shortest {
         return None;
     }
-    // What each further line costs, from one length to the next.
-    let (&before_longest, &of_before) = by_lines.iter().rev().nth(1)?;
-    let steady = (of_longest - of_before) / (longest - before_longest) as f64;
-    let is_buffered = |lines: u64, time: f64| (time - of_shortest) / (lines - shortest).max(1) as f64 <= steady / 2.0;
-    let held = by_lines.iter().skip(1).take_while(|(lines, time)| is_buffered(**lines, **time)).last();
-    let bytes = held.map_or(0, |(lines, _)| 64 * lines);
+    // Beyond the last but one there would be no line to see.
+    let knees = std::iter::successors(Some(second), |knee| Some(knee * 2f64.powf(1.0 / 32.0)));
+    let fits = knees.take_while(|knee| *knee <= last_but_one).filter_map(|knee| Bent::fit(&by_lines, knee));
+    let bent = fits.min_by(|a, b| a.misfit.total_cmp(&b.misfit))?;
+    // Of a time that hardly grows nothing is to be seen.
+    let is_felt = (bent.steady - bent.taken) * (longest - bent.knee) > of_longest / 10.0;
+    let lines = if bent.steady >= 2.0 * bent.taken && is_felt { round(bent.knee) } else { 0.0 };
+    let bytes = 64.0 * lines;
     Some(Finding {
         memory: memory.to_owned(),
         what: "buffered bytes".into(),
-        found: if bytes > 0 { format!("about {} bytes", short_bytes(bytes)) } else { "no knee".into() },
-        value: Some(bytes as f64),
-        because: format!("a further line costs {steady:.2} ns in long bursts"),
+        found: if bytes > 0.0 { format!("about {} bytes", short_bytes(bytes as u64)) } else { "no knee".into() },
+        value: Some(bytes),
+        because: format!("a further line costs {:.2} ns in long bursts, {:.2} in short ones", bent.steady, bent.taken),
     })
+}
+
+/// Two lines that meet.
+struct Bent {
+    knee: f64,
+    /// What a further line costs before and behind the knee.
+    taken: f64,
+    steady: f64,
+    /// The sum of the squares of the differences, in parts of the times.
+    misfit: f64,
+}
+
+impl Bent {
+    /// The least squares with this knee, of differences in parts of the times; nothing where they determine nothing.
+    fn fit(points: &[(f64, f64)], knee: f64) -> Option<Bent> {
+        let terms = |x: f64| [1.0, x.min(knee), (x - knee).max(0.0)];
+        // The normal equations, with what they must give in the last column.
+        let mut rows = [[0.0; 4]; 3];
+        for (x, y) in points.iter().filter(|(_, y)| *y > 0.0) {
+            let terms = terms(*x).map(|term| term / y);
+            for (row, of_row) in rows.iter_mut().zip(terms) {
+                terms.iter().zip(row.iter_mut()).for_each(|(of_column, sum)| *sum += of_row * of_column);
+                row[3] += of_row;
+            }
+        }
+        for step in 0..3 {
+            let pivot = rows[step][step];
+            if pivot.abs() < 1e-12 {
+                return None;
+            }
+            let pivot_row = rows[step].map(|value| value / pivot);
+            for (number, row) in rows.iter_mut().enumerate() {
+                let factor = row[step];
+                match number == step {
+                    true => *row = pivot_row,
+                    false => row.iter_mut().zip(pivot_row).for_each(|(value, above)| *value -= factor * above),
+                }
+            }
+        }
+        let [start, taken, steady] = rows.map(|row| row[3]);
+        let fitted =
+            |x: f64| terms(x).iter().zip([start, taken, steady]).map(|(term, factor)| term * factor).sum::<f64>();
+        let misfit = points.iter().filter(|(_, y)| *y > 0.0).map(|(x, y)| (fitted(*x) / y - 1.0).powi(2)).sum();
+        Some(Bent { knee, taken: taken.max(0.0), steady, misfit })
+    }
+}
+
+/// A number of lines with three binary digits.
+fn round(lines: f64) -> f64 {
+    let step = 2f64.powf(lines.log2().floor() - 2.0);
+    (lines / step).round() * step
 }
 
 #[cfg(test)]
@@ -151,12 +210,22 @@ mod tests {
 
     #[test]
     fn a_knee_is_found_where_it_is_and_nowhere_else() {
-        // 16 KiB are taken at 1 ns a line, and every further line takes 20.
-        assert_eq!(
-            buffered(|lines| 100.0 + lines.min(256) as f64 + 20.0 * lines.saturating_sub(256) as f64),
-            Some(256.0 * 64.0)
-        );
+        // So many lines are taken at 1 ns each, and every further one takes 20.
+        let knee = |at: u64| {
+            buffered(move |lines| 100.0 + lines.min(at) as f64 + 20.0 * lines.saturating_sub(at) as f64)
+                .map(|bytes| bytes / 64.0)
+        };
+        for lines in [16, 48, 256, 384, 1024, 1536] {
+            assert_eq!(knee(lines), Some(lines as f64));
+        }
         assert_eq!(buffered(|lines| 100.0 + 10.0 * lines as f64), Some(0.0));
+        assert_eq!(buffered(|_| 100.0), Some(0.0));
+        // A per cent of noise does not move it.
+        let noisy = |lines: u64| {
+            let sign = if lines.ilog2().is_multiple_of(2) { 1.01 } else { 0.99 };
+            sign * (100.0 + lines.min(256) as f64 + 20.0 * lines.saturating_sub(256) as f64)
+        };
+        assert_eq!(buffered(noisy), Some(256.0 * 64.0));
     }
 
     #[test]
@@ -192,6 +261,9 @@ mod tests {
             let results: Vec<CellResult> = cells
                 .map(|cell| CellResult::for_test(&[("latency", latency(cell.word("flush")))], cell.clone()))
                 .collect();
+            let mut noisy = results.clone();
+            noisy[0].status = Status::Noisy;
+            assert!(keeps_lines("dram", &noisy.iter().collect::<Vec<_>>()).is_none());
             keeps_lines("dram", &results.iter().collect::<Vec<_>>()).unwrap().found
         };
         assert_eq!([found(11.0), found(118.0)], ["yes", "no"]);

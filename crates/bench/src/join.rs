@@ -34,7 +34,7 @@ mod table;
 pub use chained::Insert;
 pub use durable::{Durable, DurableTable, Inserter};
 pub use in_pool::DurableJoin;
-pub use measured::Joins;
+pub use measured::{Joins, beside};
 pub use prefetch::Prefetch;
 pub use radix::{MOST_BITS, Passes};
 pub use relations::{Ids, Input, Relations, Shape};

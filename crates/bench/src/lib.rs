@@ -39,6 +39,7 @@ pub mod prefetchers;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod reload;
 pub mod results;
+pub mod room;
 pub mod run;
 pub mod site;
 #[allow(unsafe_code)] // calls what is compared

@@ -129,6 +129,30 @@ fn caches() -> Vec<String> {
     (0..8).map_while(cache).collect()
 }
 
+/// The unit `llc` of plans: bytes of the last-level cache, so that a multiple of them does not fit into it. At least 128 MiB,
+/// for it may be larger than it is said to be, and at most a thirty-second of main memory, for a plan takes several times as much.
+pub fn last_cache_bytes() -> u64 {
+    static FOUND: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let largest_kib = caches().iter().filter_map(|cache| kib_of(cache)).max().unwrap_or(0);
+        cache_unit(largest_kib << 10, memory_bytes())
+    })
+}
+
+fn cache_unit(cache_bytes: u64, memory_bytes: u64) -> u64 {
+    cache_bytes.min(memory_bytes / 32).max(128 << 20).next_multiple_of(2 << 20)
+}
+
+/// The size of a cache, as in `L2 2048K`.
+fn kib_of(cache: &str) -> Option<u64> {
+    let size = cache.split(' ').nth(1)?;
+    let (digits, factor) = match size.strip_suffix('M') {
+        Some(digits) => (digits, 1 << 10),
+        None => (size.strip_suffix('K')?, 1),
+    };
+    Some(digits.parse::<u64>().ok()? * factor)
+}
+
 fn memory_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib =
@@ -143,6 +167,12 @@ pub struct Disturbance {
     pub steal_ms: u64,
     /// How often a thread of this process had to give its CPU to another.
     pub switches: u64,
+    /// How often one gave it up itself, to wait.
+    #[serde(default)]
+    pub waits: u64,
+    /// How often the thread that leads the measurements came to another CPU; nothing where the kernel does not say.
+    #[serde(default)]
+    pub migrations: Option<u64>,
 }
 
 impl Disturbance {
@@ -151,8 +181,8 @@ impl Disturbance {
         // The eighth number of the line, in hundredths of a second (proc_stat(5)).
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let steal = text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse::<u64>().ok());
-        let switches = involuntary_switches();
-        Disturbance { steal_ms: 10 * steal.unwrap_or(0), switches }
+        let (switches, waits) = context_switches();
+        Disturbance { steal_ms: 10 * steal.unwrap_or(0), switches, waits, migrations: migrations() }
     }
 
     /// What came since an earlier reading.
@@ -160,19 +190,38 @@ impl Disturbance {
         Disturbance {
             steal_ms: self.steal_ms.saturating_sub(earlier.steal_ms),
             switches: self.switches.saturating_sub(earlier.switches),
+            waits: self.waits.saturating_sub(earlier.waits),
+            migrations: self.migrations.zip(earlier.migrations).map(|(now, before)| now.saturating_sub(before)),
+        }
+    }
+
+    /// This and what came at another time.
+    pub fn and(&self, other: &Disturbance) -> Disturbance {
+        Disturbance {
+            steal_ms: self.steal_ms + other.steal_ms,
+            switches: self.switches + other.switches,
+            waits: self.waits + other.waits,
+            migrations: self.migrations.zip(other.migrations).map(|(one, another)| one + another),
         }
     }
 }
 
-/// Involuntary context switches of the process (getrusage(2)).
-fn involuntary_switches() -> u64 {
+/// How often this thread came to another CPU, of a kernel that tells (its documentation, scheduler/sched-debug).
+fn migrations() -> Option<u64> {
+    let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("se.nr_migrations"))?;
+    line.trim_start_matches([' ', ':']).trim().parse().ok()
+}
+
+/// Involuntary and voluntary context switches of the process (getrusage(2)).
+fn context_switches() -> (u64, u64) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: writes a structure of its own, and zeros are one.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
     };
-    usage.ru_nivcsw as u64
+    (usage.ru_nivcsw as u64, usage.ru_nvcsw as u64)
 }
 
 #[cfg(test)]
@@ -190,10 +239,23 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_of_caches_is_neither_small_nor_most_of_the_memory() {
+        assert_eq!((kib_of("L3 491520K"), kib_of("L2 2M"), kib_of("L2")), (Some(491_520), Some(2048), None));
+        assert_eq!(cache_unit(480 << 20, 24 << 30), 480 << 20);
+        assert_eq!(cache_unit(45 << 20, 1 << 40), 128 << 20);
+        assert_eq!(cache_unit(1 << 30, 8 << 30), 256 << 20);
+        assert_eq!(cache_unit(0, 0), 128 << 20);
+        assert!(last_cache_bytes() >= 128 << 20);
+    }
+
+    #[test]
     fn disturbances_only_grow() {
         let before = Disturbance::so_far();
         let after = Disturbance::so_far();
         assert_eq!(after.since(&before).steal_ms, after.steal_ms - before.steal_ms);
-        assert_eq!(before.since(&Disturbance { steal_ms: u64::MAX, switches: u64::MAX }), Disturbance::default());
+        let some = Disturbance { steal_ms: 3, switches: 4, waits: 5, migrations: Some(6) };
+        assert_eq!(some.and(&some).since(&some), some);
+        assert_eq!(some.and(&Disturbance::default()).migrations, None, "what is unknown stays so");
+        assert_eq!(some.since(&some.and(&some)), Disturbance { migrations: Some(0), ..Disturbance::default() });
     }
 }

@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pmem::{Backing, Mapped, MappedFile, Mapping, Media, MediaFile, MediaMap, OpenMode, Provenance, Stripe, Touch};
+use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
+use crate::room;
 
 /// Where memory comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Ordinary memory.
     Dram,
-    /// A new file in this folder, which is unlinked as soon as it is mapped, so that nothing of it is ever left.
+    /// A new file in this folder, which loses its name as soon as it is open, so that nothing of it is ever left.
     Folder(PathBuf),
     /// A whole device-DAX device, whose content is lost.
     Device(PathBuf),
@@ -64,8 +66,9 @@ impl Memory {
     /// Maps and populates so many bytes.
     ///
     /// # Errors
-    /// `Memory` when the system has not so much, or the place cannot be used.
+    /// `NoRoom` when the place has not so much; `Memory` when it cannot be used.
     pub fn new(place: &Place, pages: Pages, len_bytes: usize) -> Result<Memory> {
+        room::check(place, len_bytes as u64)?;
         let mut memory = match place {
             Place::Dram => Memory::anonymous(pages, None, len_bytes)?,
             Place::Node(node) => Memory::anonymous(pages, Some(*node), len_bytes)?,
@@ -81,7 +84,7 @@ impl Memory {
     }
 
     fn anonymous(pages: Pages, node: Option<usize>, len_bytes: usize) -> Result<Memory> {
-        let failed = |error: rustix::io::Errno| Error::memory(format!("{len_bytes} bytes of memory: {error}"));
+        let failed = |error: Errno| Error::memory(format!("{len_bytes} bytes of memory: {error}"));
         let mapped_bytes = len_bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping, which the kernel places where nothing is.
@@ -113,17 +116,15 @@ impl Memory {
     }
 
     fn file(folder: &Path, len_bytes: usize) -> Result<Memory> {
-        let file = NewFile::in_folder(folder, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
-        Memory::mapped(vec![file.open()?], Stripe::SINGLE, len_bytes)
+        let file = new_file(folder, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
+        Memory::mapped(vec![file], Stripe::SINGLE, len_bytes)
     }
 
     fn striped(folders: &[PathBuf], chunk_bytes: u64, len_bytes: usize) -> Result<Memory> {
         let members = folders.len() as u64;
         let chunks = (len_bytes as u64).div_ceil(chunk_bytes * members);
         let member_bytes = Stripe::HEAD_BYTES + chunks * chunk_bytes;
-        let new = |folder: &PathBuf| NewFile::in_folder(folder, member_bytes);
-        let files = folders.iter().map(new).collect::<Result<Vec<_>>>()?;
-        let files = files.iter().map(NewFile::open).collect::<Result<Vec<_>>>()?;
+        let files = folders.iter().map(|folder| new_file(folder, member_bytes)).collect::<Result<Vec<_>>>()?;
         Memory::mapped(files, Stripe { members: members as u16, chunk_bytes }, len_bytes)
     }
 
@@ -197,25 +198,20 @@ impl Memory {
     }
 }
 
-/// A new file that has a name until it is open.
-struct NewFile(PathBuf);
-
-impl NewFile {
-    fn in_folder(folder: &Path, len_bytes: u64) -> Result<NewFile> {
-        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        Mapped::new().create(&path, len_bytes)?;
-        Ok(NewFile(path))
+/// A new file, which has a name only until it is open: whatever ends the process, nothing is left. Its blocks are allocated.
+/// It cannot be made without a name (O_TMPFILE), because the core opens files by their names.
+fn new_file(folder: &Path, len_bytes: u64) -> Result<MappedFile> {
+    let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+    let failed = |error| Error::io(&path, error);
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
+    let opened = Mapped::new().open(&path, OpenMode::Writer);
+    fs::remove_file(&path).map_err(failed)?;
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes) {
+        // Where blocks cannot be allocated, the pages that are populated are.
+        Err(Errno::OPNOTSUPP) => file.set_len(len_bytes).map_err(failed)?,
+        allocated => allocated.map_err(|error| failed(error.into()))?,
     }
-
-    fn open(&self) -> Result<MappedFile> {
-        Ok(Mapped::new().open(&self.0, OpenMode::Writer)?)
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+    Ok(opened?)
 }
 
 /// Has pages of a range come from one NUMA node only (mbind(2)).
@@ -268,4 +264,39 @@ fn page_bytes_at(address: usize) -> Option<usize> {
     }
     let is_huge = huge_kib > 0 && 10 * huge_kib >= 9 * resident_kib;
     is_it.then_some(if is_huge { HUGE_PAGE_BYTES } else { kernel_kib << 10 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounded up to pages, the largest sizes are none.
+    #[test]
+    fn a_size_that_no_machine_has_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for place in [Place::Dram, Place::Node(0), Place::Folder(folder.path().to_owned())] {
+            for len_bytes in [usize::MAX, usize::MAX - 63, 1 << 46] {
+                let refused = Memory::new(&place, Pages::Huge, len_bytes);
+                assert!(matches!(refused, Err(Error::NoRoom { .. })), "{place:?}: {refused:?}");
+            }
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_has_no_name_when_it_is_there_and_pages_are_what_they_are_said_to_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = new_file(folder.path(), 2 << 20).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(file.len_bytes().unwrap(), 2 << 20);
+        let path = folder.path().to_owned();
+        for place in [Place::Folder(path.clone()), Place::Striped(vec![path.clone(), path], 2 << 20)] {
+            let memory = Memory::new(&place, Pages::Small, 5 << 20).unwrap();
+            assert_eq!((memory.len_bytes(), memory.word(0), memory.word((5 << 20) - 8)), (5 << 20, 0, 0));
+            assert!(memory.backing().is_some() && memory.page_bytes() >= 4096);
+        }
+        let memory = Memory::new(&Place::Dram, Pages::Small, 4096).unwrap();
+        assert_eq!((memory.page_bytes(), memory.backing()), (rustix::param::page_size(), None));
+        assert!(Memory::new(&Place::Folder("/is/not/there".into()), Pages::Small, 64).is_err());
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use report::{Axis, AxisScale, Chart, Point, Provenance, Series};
+use report::{Axis, AxisScale, Chart, Mark, Point, Provenance, Series};
 
 use crate::findings::Finding;
+use crate::machine::Disturbance;
 use crate::measure::{self, Form, Key};
 use crate::plan::{Figure, Scale};
 use crate::results::{CellResult, Found, Results, Status};
@@ -17,6 +18,9 @@ td.n{text-align:right;font-variant-numeric:tabular-nums}.badge{display:inline-bl
 margin:0 .3em .3em 0;background:#eee;font-size:13px}.warn{background:#fbe3b5}.bad{background:#f6c5bd}figure{margin:2em 0}\
 svg{max-width:100%;height:auto}summary{cursor:pointer}";
 
+/// What every page of a run starts with.
+pub const START: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>remanent bench: ";
+
 /// The page.
 pub fn html(results: &Results) -> String {
     let mut page = String::new();
@@ -24,7 +28,7 @@ pub fn html(results: &Results) -> String {
     let about = escape(&results.about);
     let _ = write!(
         page,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>remanent bench: {title}</title>\
+        "{START}{title}</title>\
          <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p>{about}</p>\n"
     );
     badges(&mut page, results);
@@ -61,6 +65,20 @@ fn badges(page: &mut String, results: &Results) {
     }
     if results.disturbance.steal_ms > 0 {
         badge("warn", format!("{} ms of CPU time went to other machines", results.disturbance.steal_ms));
+    }
+    match results.disturbance.migrations {
+        Some(0) => {}
+        Some(count) => badge("warn", format!("{count} migrations to other CPUs")),
+        None => badge("", "migrations unknown".into()),
+    }
+    match results.machine.governor.as_deref() {
+        Some("performance") => {}
+        Some(governor) => badge("warn", format!("governor {governor}")),
+        None => badge("", "governor unknown".into()),
+    }
+    let other_pages = results.cells.iter().filter(|cell| other_pages(cell).is_some()).count();
+    if other_pages > 0 {
+        badge("warn", format!("{other_pages} of {} cells with other pages than asked for", results.cells.len()));
     }
     if results.machine.prefetchers != "off" {
         badge("", format!("prefetchers {}", results.machine.prefetchers));
@@ -102,6 +120,7 @@ fn machine(page: &mut String, results: &Results) {
                 machine.ticks_per_ns, machine.step_ticks, machine.pair_ticks
             ),
         ),
+        ("Meanwhile", meanwhile(&results.disturbance)),
         (
             "Run",
             format!(
@@ -117,6 +136,16 @@ fn machine(page: &mut String, results: &Results) {
         let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escape(&text));
     }
     page.push_str("</table>\n");
+}
+
+/// What disturbed a run, in words.
+pub fn meanwhile(disturbance: &Disturbance) -> String {
+    let Disturbance { steal_ms, switches, waits, migrations } = disturbance;
+    let migrations = migrations.map_or("an unknown number of".into(), |count| count.to_string());
+    format!(
+        "{steal_ms} ms of CPU time went to other machines; threads had to give their CPU to others {switches} times, and waited \
+         {waits} times; the thread that leads came to another CPU {migrations} times"
+    )
 }
 
 fn found(page: &mut String, results: &Results) {
@@ -138,6 +167,9 @@ fn draw(page: &mut String, figure: &Figure, results: &Results) {
         page.push_str("<p>No cell of this run has a figure for it.</p>");
     }
     charts.iter().for_each(|svg| page.push_str(svg));
+    if drawn(figure, results).iter().any(|cell| cell.status != Status::Precise) {
+        page.push_str("<p>Hollow points and pale bars are of cells that are noisy, or have too few samples.</p>");
+    }
     if !figure.published.is_empty() {
         page.push_str("<table><tr><th>published, not measured here</th><th></th><th>source</th></tr>\n");
         for published in &figure.published {
@@ -162,47 +194,73 @@ pub fn charts(figure: &Figure, results: &Results) -> Vec<Chart> {
         .collect()
 }
 
-fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> bool) -> Option<Chart> {
-    let measure = measure::named(&figure.measure)?;
-    let metric = measure.metrics().iter().find(|metric| metric.name == figure.y)?;
-    let key = measure.keys().iter().find(|key| key.name == figure.x)?;
+/// The cells that a figure selects and that have a figure for it.
+fn drawn<'r>(figure: &Figure, results: &'r Results) -> Vec<&'r CellResult> {
     let is_drawn = |cell: &&CellResult| {
         let fits =
             |(key, values): (&String, &Vec<Value>)| cell.cell.keys.get(key).is_some_and(|value| values.contains(value));
-        is_of_it(cell)
-            && cell.cell.measure == figure.measure
-            && figure.filter.iter().all(fits)
-            && cell.found(&figure.y).is_some()
+        cell.cell.measure == figure.measure && figure.filter.iter().all(fits) && cell.found(&figure.y).is_some()
     };
-    let cells: Vec<&CellResult> = results.cells.iter().filter(is_drawn).collect();
-    if cells.is_empty() {
+    results.cells.iter().filter(is_drawn).collect()
+}
+
+/// The keys that tell lines apart: those that the figure names, and others in which cells differ, so that no line joins what does
+/// not belong together.
+fn line_keys<'f>(figure: &'f Figure, keys: &'static [Key], cells: &[&CellResult]) -> Vec<&'f str> {
+    let named = figure.series.iter().map(String::as_str);
+    let is_free = |name: &&str| {
+        let is_named = |names: &[String]| names.iter().any(|known| known == name);
+        *name != figure.x && !is_named(&figure.series) && !is_named(&figure.along)
+    };
+    let varies = |name: &&str| cells.iter().any(|cell| cell.cell.keys[*name] != cells[0].cell.keys[*name]);
+    named.chain(keys.iter().map(|key| key.name).filter(is_free).filter(varies)).collect()
+}
+
+fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> bool) -> Option<Chart> {
+    let measure = measure::named(&figure.measure)?;
+    let metric = measure.metrics().iter().find(|metric| metric.name == figure.y)?;
+    let key = measure.keys().iter().find(|key| key.name == figure.x);
+    let x_metric = measure.metrics().iter().find(|metric| metric.name == figure.x);
+    let mut cells: Vec<&CellResult> = drawn(figure, results).into_iter().filter(|cell| is_of_it(cell)).collect();
+    if cells.is_empty() || key.is_none() && x_metric.is_none() {
         return None;
     }
-    let words = words_of(key, &cells);
+    // A curve over a metric may turn back; it follows its keys.
+    let along = |cell: &CellResult| figure.along.iter().map(|key| cell.cell.keys.get(key).cloned()).collect::<Vec<_>>();
+    cells.sort_by(|a, b| along(a).partial_cmp(&along(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let words = key.and_then(|key| words_of(key, &cells));
+    let place = |cell: &CellResult| {
+        let Some(key) = key else { return Some(cell.found(&figure.x)?.median) };
+        match (&cell.cell.keys[key.name], &words) {
+            (value, Some(words)) => words.iter().position(|word| *word == value.to_string()).map(|at| at as f64),
+            (Value::Number(number), None) => Some(*number as f64),
+            (Value::Real(real), None) => Some(*real),
+            (Value::Word(_), None) => None,
+        }
+    };
+    let keys = line_keys(figure, measure.keys(), &cells);
     let mut series: Vec<(String, Vec<Point>)> = Vec::new();
     for cell in &cells {
-        let name = figure.series.iter().map(|key| named(key, &cell.cell.keys)).collect::<Vec<_>>().join(", ");
-        let x = match (&cell.cell.keys[key.name], &words) {
-            (value, Some(words)) => words.iter().position(|word| *word == value.to_string())? as f64,
-            (Value::Number(number), None) => *number as f64,
-            (Value::Real(real), None) => *real,
-            (Value::Word(_), None) => continue,
-        };
+        let Some(x) = place(cell) else { continue };
+        let name = keys.iter().map(|key| named(key, &cell.cell.keys)).collect::<Vec<_>>().join(", ");
         let Found { median, median_95, .. } = cell.found(&figure.y)?;
-        let point = Point { x, y: *median, interval: Some(*median_95) };
+        let mark = if cell.status == Status::Precise { Mark::Full } else { Mark::Hollow };
+        let point = Point { x, y: *median, interval: Some(*median_95), mark };
         match series.iter_mut().find(|(known, _)| *known == name) {
             Some((_, points)) => points.push(point),
             None => series.push((name, vec![point])),
         }
     }
-    for (_, points) in &mut series {
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    if key.is_some() {
+        for (_, points) in &mut series {
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        }
     }
     let is_log_x = matches!(figure.scale, Scale::LogX | Scale::LogLog);
-    let x_scale = match (words, &key.form) {
+    let x_scale = match (words, key.map(|key| &key.form)) {
         (Some(words), _) => AxisScale::Words(words),
-        (None, Form::Bytes { .. } | Form::Count { .. }) if is_log_x => AxisScale::Log2,
-        (None, Form::Count { .. }) => AxisScale::Count,
+        (None, Some(Form::Bytes { .. } | Form::Count { .. })) if is_log_x => AxisScale::Log2,
+        (None, Some(Form::Count { .. })) => AxisScale::Count,
         (None, _) if is_log_x => AxisScale::Log10,
         _ => AxisScale::Linear,
     };
@@ -213,7 +271,10 @@ fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> b
     let provenances = provenances.into_iter().collect::<Vec<_>>().join(" and ");
     Some(Chart {
         title: format!("{} ({provenances})", metric.about),
-        x: Axis { label: key.name.to_owned(), scale: x_scale },
+        x: Axis {
+            label: x_metric.filter(|_| key.is_none()).map_or(figure.x.clone(), |x| format!("{}, {}", x.name, x.unit)),
+            scale: x_scale,
+        },
         y: Axis { label: format!("{}, {}", metric.name, metric.unit), scale: y_scale },
         series: series.into_iter().map(|(name, points)| Series { name, points }).collect(),
     })
@@ -294,8 +355,20 @@ pub fn remark(cell: &CellResult) -> String {
         Status::Refused => "refused",
     };
     let provenance = cell.provenance.filter(|provenance| *provenance != Provenance::Measured).map(Provenance::as_str);
-    let parts = [provenance, Some(status).filter(|text| !text.is_empty()), cell.reason.as_deref()];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+    let pages = other_pages(cell);
+    let said = [provenance, pages.as_deref(), Some(status).filter(|text| !text.is_empty())];
+    let said = said.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    [Some(said).filter(|said| !said.is_empty()), cell.reason.clone()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// The pages of a cell that has others than it was asked for.
+fn other_pages(cell: &CellResult) -> Option<String> {
+    let real = value::short_bytes(cell.page_bytes? as u64);
+    (cell.cell.keys.get("pages")?.to_string() != real).then(|| format!("{real} pages"))
 }
 
 fn percentiles(page: &mut String, cells: &[&CellResult]) {
@@ -330,4 +403,92 @@ pub fn short(value: f64) -> String {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    /// A run of the plan's cells, with these values.
+    fn results(text: &str, medians: impl Fn(&CellResult) -> Vec<(&'static str, f64)>) -> Results {
+        let plan = Plan::parse("p.yaml", text).unwrap();
+        let result = |cell: crate::measure::Cell| {
+            let empty = CellResult::for_test(&[], cell.clone());
+            CellResult::for_test(&medians(&empty), cell)
+        };
+        let cells = plan.cells().unwrap().into_iter().map(result).collect();
+        Results { cells, figures: plan.figures, ..Results::for_test() }
+    }
+
+    fn names(chart: &Chart) -> Vec<&str> {
+        chart.series.iter().map(|series| series.name.as_str()).collect()
+    }
+
+    #[test]
+    fn no_line_joins_cells_that_differ_in_more_than_what_goes_right() {
+        let text = "cells:\n- {measure: load, memory: [dram, /dev/shm], pages: all, size: [4Ki, 8Ki], chains: [1, 2]}\n\
+            figures:\n- {title: t, measure: load, y: latency, x: size, series: memory, where: {chains: 1}}";
+        let mut results = results(text, |cell| vec![("latency", cell.cell.number("size") as f64)]);
+        let charts = charts(&results.figures[0], &results);
+        assert_eq!(names(&charts[0]), ["dram, 4Ki", "dram, 2Mi", "/dev/shm, 4Ki", "/dev/shm, 2Mi"]);
+        assert!(charts[0].series.iter().all(|series| series.points.len() == 2));
+        assert!(!html(&results).contains("Hollow"));
+        results.cells[0].status = Status::Noisy;
+        let charts = super::charts(&results.figures[0], &results);
+        let marks = charts[0].series.iter().flat_map(|series| &series.points).map(|point| point.mark);
+        assert_eq!(marks.filter(|mark| *mark == Mark::Hollow).count(), 1);
+        assert!(html(&results).contains("Hollow"));
+    }
+
+    #[test]
+    fn a_curve_over_a_metric_follows_its_keys_and_may_turn_back() {
+        let text = "cells:\n- {measure: loaded, loads: [10, 5], pause: [100, 0, 10]}\nfigures:\n\
+            - {title: t, measure: loaded, y: latency, x: bandwidth, along: pause, series: loads}";
+        let results = results(text, |cell| match cell.cell.number("pause") {
+            0 => vec![("latency", 300.0), ("bandwidth", 9.0)],
+            10 => vec![("latency", 200.0), ("bandwidth", 10.0)],
+            _ => vec![("latency", 100.0), ("bandwidth", 1.0)],
+        });
+        let chart = &charts(&results.figures[0], &results)[0];
+        assert_eq!((names(chart), chart.x.label.as_str()), (vec!["loads 10", "loads 5"], "bandwidth, GB/s"));
+        for series in &chart.series {
+            let points: Vec<(f64, f64)> = series.points.iter().map(|point| (point.x, point.y)).collect();
+            assert_eq!(points, [(9.0, 300.0), (10.0, 200.0), (1.0, 100.0)]);
+        }
+    }
+
+    #[test]
+    fn what_makes_figures_doubtful_stands_beside_them() {
+        let text = "cells:\n- {measure: load, size: 4Ki}";
+        let mut results = results(text, |_| vec![("latency", 7.0)]);
+        let cell = &mut results.cells[0];
+        cell.page_bytes = Some(2 << 20);
+        assert_eq!(remark(cell), "");
+        cell.page_bytes = Some(4096);
+        assert_eq!(remark(cell), "4Ki pages");
+        cell.status = Status::Few;
+        cell.provenance = Some(Provenance::Emulated);
+        cell.reason = Some("a < b".into());
+        assert_eq!(remark(cell), "emulated, 4Ki pages, too few samples: a < b");
+        results.machine.governor = Some("powersave".into());
+        results.disturbance.migrations = Some(3);
+        results.disturbance.waits = 77;
+        let page = html(&results);
+        for text in [
+            "governor powersave",
+            "3 migrations to other CPUs",
+            "waited 77 times",
+            "1 of 1 cells with other pages",
+            "a &lt; b",
+        ] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        results.disturbance.migrations = None;
+        results.machine.governor = None;
+        let page = html(&results);
+        assert!(page.contains("migrations unknown") && page.contains("governor unknown") && page.starts_with(START));
+        let csv = crate::results::csv(&results);
+        assert!(csv.lines().next().unwrap().ends_with(",page_bytes") && csv.lines().nth(1).unwrap().ends_with(",4096"));
+    }
 }

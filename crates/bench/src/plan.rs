@@ -22,6 +22,9 @@
 //!   scale: log-log
 //! ```
 //!
+//! Where `x` is a metric, `along` names the keys whose values a line goes along. Numbers may be multiples of the last-level cache, as
+//! in `size: 4llc`, and one less another, as in `threads: cpus-1`.
+//!
 //! Each entry of `cells` stands for all combinations of what its keys are set to. `all` are the instructions of this kind of
 //! CPU. A list may name those of several kinds, as in `fence: [sfence, dsb]`: where it has one of this kind, the others are
 //! left out, and where it has none, its cells cannot be measured here.
@@ -33,7 +36,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::measure::{self, Cell, Key, Measure};
+use crate::measure::{self, Cell, Form, Key, Measure};
+use crate::room;
 use crate::value::{self, Value};
 use yaml::Node;
 
@@ -97,9 +101,12 @@ pub struct Figure {
     pub measure: String,
     /// The metric that goes up.
     pub y: String,
-    /// The key that goes right; a key of words makes bars.
+    /// The key that goes right, or the metric; a key of words makes bars.
     pub x: String,
-    /// The keys of which each combination is a line.
+    /// Where that is a metric: the keys whose values a line goes along.
+    #[serde(default)]
+    pub along: Vec<String>,
+    /// The keys of which each combination is a line; others in which cells differ are added.
     pub series: Vec<String>,
     /// Keys and values of the cells that are drawn.
     pub filter: BTreeMap<String, Vec<Value>>,
@@ -139,10 +146,12 @@ pub struct Published {
 pub const MAX_CELLS: usize = 20_000;
 
 /// The plans that come with the program.
-pub const BUILT_IN: [(&str, &str); 5] = [
+pub const BUILT_IN: [(&str, &str); 7] = [
     ("quick", include_str!("../plans/quick.yaml")),
     ("probe", include_str!("../plans/probe.yaml")),
     ("calibrate", include_str!("../plans/calibrate.yaml")),
+    ("curves", include_str!("../plans/curves.yaml")),
+    ("operators", include_str!("../plans/operators.yaml")),
     ("nvm-micro", include_str!("../plans/nvm-micro.yaml")),
     ("daq", include_str!("../plans/daq.yaml")),
 ];
@@ -225,7 +234,7 @@ impl Plan {
         let mut is_met = false;
         for experiment in &mut self.experiments {
             if let Some(key) = experiment.key(name).filter(|key| !experiment.kept.contains(&key.name)) {
-                let values = key.list(texts.split(',').map(|text| key.values(text))).map_err(refuse)?;
+                let values = key.list(texts.split(',').map(|text| values(key, text))).map_err(refuse)?;
                 experiment.sets.insert(key.name, values);
                 is_met = true;
             }
@@ -283,7 +292,7 @@ impl Experiment {
                 let keys: Vec<&str> = measure.keys().iter().map(|key| key.name).collect();
                 return Err(at.refuse(format!("'{key}' is no key of {}; it has: {}", measure.name(), keys.join(", "))));
             };
-            let values = known.list(node.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
+            let values = known.list(node.items().iter().map(|item| item.parsed(|text| values(known, text))))?;
             experiment.sets.insert(known.name, values);
         }
         Ok(experiment)
@@ -307,6 +316,16 @@ impl Experiment {
             )
         };
         self.measure.keys().iter().map(set).collect()
+    }
+}
+
+/// What a key can be set to, of which no number of bytes is so large that sums of them are none.
+fn values(key: &Key, text: &str) -> Result<Vec<Value>, String> {
+    let values = key.values(text)?;
+    let is_too_large = |value: &&Value| matches!(value, Value::Number(bytes) if *bytes > room::MOST_BYTES);
+    match values.iter().find(is_too_large).filter(|_| matches!(key.form, Form::Bytes { .. })) {
+        Some(bytes) => Err(format!("{bytes} bytes are more than 64 TiB, the most that can be mapped")),
+        None => Ok(values),
     }
 }
 
@@ -358,7 +377,7 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
     let entries = node.entries()?;
     let find = |name: &str| entries.iter().find(|(key, ..)| key == name).map(|(_, _, node)| *node);
     let need = |name: &str| find(name).ok_or_else(|| node.refuse(format!("a figure needs '{name}'")));
-    const KEYS: [&str; 8] = ["title", "measure", "y", "x", "series", "where", "scale", "published"];
+    const KEYS: [&str; 9] = ["title", "measure", "y", "x", "along", "series", "where", "scale", "published"];
     if let Some((key, at, _)) = entries.iter().find(|(key, ..)| !KEYS.contains(&key.as_str())) {
         return Err(at.refuse(format!("'{key}' is none of: {}", KEYS.join(", "))));
     }
@@ -379,6 +398,19 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
         "log-log" => Ok(Scale::LogLog),
         _ => Err(format!("'{text}' is none of: linear, log-x, log-y, log-log")),
     };
+    let keys = |name: &str| {
+        find(name).map(|node| node.items().iter().map(key).collect()).transpose().map(Option::unwrap_or_default)
+    };
+    let (x_node, along): (_, Vec<String>) = (need("x")?, keys("along")?);
+    let x = x_node.parsed(|name| match (experiment.known(name), metrics.contains(&name)) {
+        (Ok(_), _) if !along.is_empty() => Err("only a metric needs 'along'".into()),
+        (Ok(key), _) => Ok(key.name.to_owned()),
+        (Err(_), true) if along.is_empty() => {
+            Err(format!("the metric '{name}' needs 'along': the keys that a line goes along"))
+        }
+        (Err(_), true) => Ok(name.to_owned()),
+        (Err(_), false) => Err(format!("'{name}' is neither a key nor a metric of {}", measure.name())),
+    })?;
     let mut filter = BTreeMap::new();
     for (name, at, values) in find("where").map(|node| node.entries()).transpose()?.unwrap_or_default() {
         let known = experiment.known(&name).map_err(|what| at.refuse(what))?;
@@ -389,8 +421,9 @@ fn figure(node: &Node<'_>) -> Result<Figure> {
         title: need("title")?.text()?,
         measure: measure.name().to_owned(),
         y: need("y")?.parsed(is_metric)?,
-        x: key(&need("x")?)?,
-        series: find("series").map(|node| node.items().iter().map(key).collect()).transpose()?.unwrap_or_default(),
+        x,
+        along,
+        series: keys("series")?,
         filter,
         scale: find("scale").map(|node| node.parsed(scale)).transpose()?.unwrap_or_default(),
         published: find("published")
@@ -434,7 +467,11 @@ mod tests {
             let cells = plan.cells().unwrap();
             assert!(plan.name == name && !plan.about.is_empty() && !cells.is_empty() && !plan.figures.is_empty());
             for figure in &plan.figures {
-                assert!(cells.iter().any(|cell| cell.measure == figure.measure), "{}", figure.title);
+                let fits = |cell: &&Cell| {
+                    let has = |(key, values): (&String, &Vec<Value>)| values.contains(&cell.keys[key]);
+                    cell.measure == figure.measure && figure.filter.iter().all(has)
+                };
+                assert!(cells.iter().any(|cell| fits(&cell)), "{}", figure.title);
             }
         }
         for measure in measure::ALL {
@@ -489,6 +526,17 @@ mod tests {
     }
 
     #[test]
+    fn sizes_that_nothing_can_have_are_refused() {
+        let mut plan = Plan::built_in("bandwidth").unwrap();
+        for size in ["18446744073709551552", "65Ti"] {
+            let error = plan.set("size", size).unwrap_err().to_string();
+            assert!(error.contains("are more than 64 TiB"), "{error}");
+        }
+        plan.set("size", "64Ti").unwrap();
+        assert!(refused("cells:\n- {measure: load, size: 65Ti}").contains("p.yaml:2:25: 71468255805440 bytes"));
+    }
+
+    #[test]
     fn a_key_that_is_kept_is_no_option() {
         let text = "cells:\n- {measure: load, size: 64, memory: /a}\n- {measure: load, memory: /b, keep: memory}";
         let mut plan = Plan::parse("dir/p.yaml", text).unwrap();
@@ -532,6 +580,18 @@ mod tests {
             (
                 "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: speed, x: size}",
                 "dir/p.yaml:4:32: 'speed' is none of: latency, latency-ticks, loads",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: speed}",
+                "dir/p.yaml:4:44: 'speed' is neither a key nor a metric of load",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: loads}",
+                "dir/p.yaml:4:44: the metric 'loads' needs 'along': the keys that a line goes along",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: size, along: chains}",
+                "dir/p.yaml:4:44: only a metric needs 'along'",
             ),
         ];
         for (text, message) in expected {

@@ -154,6 +154,29 @@ impl Results {
     }
 }
 
+#[cfg(test)]
+impl Results {
+    /// A run without cells.
+    pub(crate) fn for_test() -> Results {
+        Results {
+            schema: SCHEMA.into(),
+            plan: "test".into(),
+            about: String::new(),
+            version: "0".into(),
+            started_s: 0,
+            elapsed_ns: 0,
+            seed: 1,
+            enough: Enough::default(),
+            machine: Machine::default(),
+            disturbance: Disturbance::default(),
+            ceilings_gb_s: BTreeMap::new(),
+            cells: Vec::new(),
+            findings: Vec::new(),
+            figures: Vec::new(),
+        }
+    }
+}
+
 impl CellResult {
     /// A cell with these medians, for tests of what is made of them.
     #[cfg(test)]
@@ -218,7 +241,7 @@ pub fn csv(results: &Results) -> String {
         keys.extend(new);
     }
     let mut lines = vec![format!(
-        "measure,{},metric,unit,provenance,status,count,median,low_95,high_95,quartile_1,quartile_3",
+        "measure,{},metric,unit,provenance,status,count,median,low_95,high_95,quartile_1,quartile_3,page_bytes",
         keys.join(",")
     )];
     for result in &results.cells {
@@ -228,13 +251,14 @@ pub fn csv(results: &Results) -> String {
         let status = serde_json::to_value(result.status).expect("a name");
         let status = status.as_str().unwrap_or_default();
         let start = format!("{},{}", result.cell.measure, keys.join(","));
+        let page_bytes = result.page_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
         if result.metrics.is_empty() {
-            lines.push(format!("{start},,,{provenance},{status},0,,,,,"));
+            lines.push(format!("{start},,,{provenance},{status},0,,,,,,{page_bytes}"));
         }
         for found in &result.metrics {
             let Found { metric, unit, count, median, quartiles, median_95, .. } = found;
             lines.push(format!(
-                "{start},{metric},{unit},{provenance},{status},{count},{median},{},{},{},{}",
+                "{start},{metric},{unit},{provenance},{status},{count},{median},{},{},{},{},{page_bytes}",
                 median_95.low, median_95.high, quartiles.low, quartiles.high
             ));
         }

@@ -8,8 +8,9 @@ mod gate;
 mod journal;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fastrand::Rng;
 use report::Provenance;
@@ -19,11 +20,11 @@ use crate::error::{Error, Result};
 use crate::findings::findings;
 use crate::machine::{Disturbance, Machine};
 use crate::measure::{Cell, Sample};
-use crate::plan::Plan;
+use crate::plan::{Enough, Plan};
 use crate::results::{self, CellResult, Found, Results, SCHEMA, Status};
 use crate::site::Site;
 use gate::Ceilings;
-use journal::{Entry, Journal};
+use journal::{Entry, Journal, Turn};
 
 /// How far a run is.
 #[derive(Clone, Debug)]
@@ -45,11 +46,20 @@ pub struct Progress<'r> {
 /// Whether a run is a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The folder has no journal yet.
-    New,
+    /// The folder has no journal yet; all orders and data are drawn from this seed.
+    New {
+        /// Any number.
+        seed: u64,
+    },
     /// It has one, of the same plan on the same machine.
-    Resumed,
+    Resumed {
+        /// The run's seed, if the caller is sure of it.
+        seed: Option<u64>,
+    },
 }
+
+/// Values of a metric below which nothing is said of how precise it is: the interval of a few is as narrow as chance has it.
+pub const LEAST_VALUES: usize = 5;
 
 /// What becomes of a cell.
 #[derive(Debug, Default)]
@@ -61,36 +71,47 @@ struct Course {
     is_finished: bool,
 }
 
-/// Runs a plan; the journal is written into a folder, which exists.
+/// Runs a plan; the journal is written into a folder, which exists. A cell that cannot be measured is skipped, with its
+/// reason. Before each sample `watch` is told how far the run is, and may end it.
 ///
 /// # Errors
-/// `Unavailable` when this machine has no clock to measure with, or the journal is of another plan or machine; `Memory` when
-/// there is not as much as the plan needs; `Io` when the journal cannot be written.
+/// `Unavailable` when this machine has no clock to measure with, or the journal is of another plan, machine or seed;
+/// `Interrupted` when `watch` has ended it; `Io` when the journal cannot be written; if no cell could be measured, why the
+/// first could not that this machine seemed to have everything for.
 pub fn run(
     plan: &Plan,
     folder: &Path,
     beginning: Beginning,
-    seed: u64,
     keeps_samples: bool,
-    mut watch: impl FnMut(&Progress<'_>),
+    mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
 ) -> Result<Results> {
     let machine = Machine::this();
     machine.check_clock()?;
     let cells = plan.cells()?;
     let (mut journal, entries) = match beginning {
-        Beginning::New => (Journal::create(folder, &cells, seed, &machine)?, Vec::new()),
-        Beginning::Resumed => Journal::open(folder, &cells, &machine)?,
+        Beginning::New { seed } => (Journal::create(folder, &cells, plan.enough, seed, &machine)?, Vec::new()),
+        Beginning::Resumed { seed } => Journal::open(folder, &cells, plan.enough, seed, &machine)?,
     };
     let mut courses: Vec<Course> = cells.iter().map(course).collect();
     for entry in &entries {
-        courses[entry.cell].take(entry.sample(), entry.is_disturbed);
+        courses[entry.cell].take_up(&entry.turn);
     }
-    let can_be: Vec<&Cell> =
-        cells.iter().zip(&courses).filter(|(_, course)| course.skipped.is_none()).map(|(cell, _)| cell).collect();
-    let mut site = Site::new(can_be.iter().copied(), Duration::from_nanos(plan.enough.sample_ns))?;
-    let ceilings = Ceilings::measure(&can_be)?;
-    let before = Disturbance::so_far();
+    for (cell, course) in cells.iter().zip(&mut courses) {
+        course.is_finished |= course.is_enough(cell, &plan.enough);
+    }
+    let can_be: Vec<usize> = (0..cells.len()).filter(|&cell| courses[cell].skipped.is_none()).collect();
+    let of_them = || can_be.iter().map(|&cell| &cells[cell]);
+    let (mut site, without) = Site::for_those_that_fit(of_them(), Duration::from_nanos(plan.enough.sample_ns));
+    // What this machine's caches give is no bound of a device that is not here.
+    let ceilings = Ceilings::measure(&of_them().filter(|cell| cell.device().is_none()).collect::<Vec<_>>())?;
+    let mut first_error = None;
+    for (&cell, error) in can_be.iter().zip(without) {
+        if let Some(error) = error {
+            courses[cell].skip(error, &mut first_error);
+        }
+    }
     let spent_ns = entries.last().map_or(0, |entry| entry.elapsed_ns);
+    let no_disturbance = Disturbance { migrations: Some(0), ..Disturbance::default() };
     let mut running = Running {
         plan,
         cells: &cells,
@@ -99,25 +120,26 @@ pub fn run(
         began_ns: monotonic_ns().saturating_sub(spent_ns),
         seed: journal.seed(),
         rounds: courses.iter().map(|course| course.samples.len()).max().unwrap_or(0),
+        earlier: entries.last().map_or(no_disturbance, |entry| entry.disturbance),
+        before: Disturbance::so_far(),
+        first_error,
     };
     running.go_on(&mut courses, &mut journal, &mut watch)?;
-    let elapsed_ns = monotonic_ns() - running.began_ns;
-    let disturbance = Disturbance::so_far().since(&before);
+    let (elapsed_ns, disturbance) = (monotonic_ns() - running.began_ns, running.disturbance());
+    if let Some(error) = running.first_error.filter(|_| courses.iter().all(Course::is_without_any)) {
+        return Err(error);
+    }
     let found = cells
         .into_iter()
         .zip(courses)
-        .map(|(cell, course)| course.result(cell, plan, keeps_samples, &mut site))
+        .map(|(cell, course)| course.result(cell, &plan.enough, keeps_samples, &mut site))
         .collect();
     let mut results = Results {
         schema: SCHEMA.into(),
         plan: plan.name.clone(),
         about: plan.about.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
-        started_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs()
-            .saturating_sub(elapsed_ns / 1_000_000_000),
+        started_s: journal.started_s(),
         elapsed_ns,
         seed: journal.seed(),
         enough: plan.enough,
@@ -147,6 +169,12 @@ struct Running<'r> {
     seed: u64,
     /// Rounds before this part of the run.
     rounds: usize,
+    /// What disturbed the parts before this one.
+    earlier: Disturbance,
+    /// What there was before this part.
+    before: Disturbance,
+    /// Why the first cell could not be measured of those that seemed to have everything.
+    first_error: Option<Error>,
 }
 
 impl Running<'_> {
@@ -154,7 +182,7 @@ impl Running<'_> {
         &mut self,
         courses: &mut [Course],
         journal: &mut Journal,
-        watch: &mut impl FnMut(&Progress<'_>),
+        watch: &mut impl FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let measurable = courses.iter().filter(|course| course.skipped.is_none()).count();
         let mut previous: Option<usize> = None;
@@ -170,7 +198,9 @@ impl Running<'_> {
                 if elapsed_ns >= self.plan.enough.budget_ns {
                     return Ok(());
                 }
-                watch(&self.progress(courses, measurable, cell, elapsed_ns));
+                if watch(&self.progress(courses, measurable, cell, elapsed_ns)).is_break() {
+                    return Err(Error::Interrupted);
+                }
                 if let Some(previous) = previous {
                     self.site.flush(&self.cells[previous])?;
                 }
@@ -184,22 +214,31 @@ impl Running<'_> {
     fn sample(&mut self, number: usize, course: &mut Course, seed: u64, journal: &mut Journal) -> Result<()> {
         let cell = &self.cells[number];
         let before = Disturbance::so_far();
-        let sample = match cell.sample(self.site, seed) {
-            Err(Error::Wrong { what }) => {
-                course.refuse(format!("{what} is not what it must be"));
+        let turn = match cell.sample(self.site, seed) {
+            Err(Error::Wrong { what }) => Turn::Refused(format!("{what} is not what it must be")),
+            // Another run may have more room, so the journal knows nothing of it.
+            Err(error) => {
+                course.skip(error, &mut self.first_error);
                 return Ok(());
             }
-            sample => sample?,
+            Ok(sample) => match self.ceilings_of(cell).refuse(cell, &sample) {
+                Some(reason) => Turn::Refused(reason),
+                None => Turn::of(&sample, Disturbance::so_far().since(&before).steal_ms > 0),
+            },
         };
-        if let Some(reason) = self.ceilings.refuse(cell, &sample) {
-            course.refuse(reason);
-            return Ok(());
-        }
-        let is_disturbed = Disturbance::so_far().since(&before).steal_ms > 0;
-        journal.add(&Entry::new(number, &sample, is_disturbed, monotonic_ns() - self.began_ns))?;
-        course.take(sample, is_disturbed);
-        course.is_finished = course.is_enough(cell, self.plan);
-        Ok(())
+        course.take_up(&turn);
+        course.is_finished |= course.is_enough(cell, &self.plan.enough);
+        let (elapsed_ns, disturbance) = (monotonic_ns() - self.began_ns, self.disturbance());
+        journal.add(&Entry { cell: number, turn, elapsed_ns, disturbance })
+    }
+
+    fn ceilings_of(&self, cell: &Cell) -> Ceilings {
+        if cell.device().is_some() { Ceilings::default() } else { self.ceilings.clone() }
+    }
+
+    /// Of the whole run, up to now.
+    fn disturbance(&self) -> Disturbance {
+        Disturbance::so_far().since(&self.before).and(&self.earlier)
     }
 
     fn progress(&self, courses: &[Course], cells: usize, cell: usize, elapsed_ns: u64) -> Progress<'_> {
@@ -223,14 +262,29 @@ impl Running<'_> {
 }
 
 impl Course {
-    fn take(&mut self, sample: Sample, is_disturbed: bool) {
-        self.disturbed += usize::from(is_disturbed);
-        self.samples.push(sample);
+    fn take_up(&mut self, turn: &Turn) {
+        match turn {
+            Turn::Sample { values, ticks, overhead, is_disturbed } => {
+                let ticks = ticks.iter().copied().collect();
+                self.samples.push(Sample { values: values.clone(), ticks, overhead: *overhead });
+                self.disturbed += usize::from(*is_disturbed);
+            }
+            Turn::Refused(reason) => {
+                self.refused = Some(reason.clone());
+                self.is_finished = true;
+            }
+        }
     }
 
-    fn refuse(&mut self, reason: String) {
-        self.refused = Some(reason);
+    fn skip(&mut self, error: Error, first_error: &mut Option<Error>) {
+        self.skipped = Some(error.to_string());
         self.is_finished = true;
+        first_error.get_or_insert(error);
+    }
+
+    /// Whether nothing at all came of it.
+    fn is_without_any(&self) -> bool {
+        self.skipped.is_some() || self.samples.is_empty() && self.refused.is_none()
     }
 
     fn values(&self, metric: usize) -> Vec<f64> {
@@ -242,29 +296,33 @@ impl Course {
         cell.measure().metrics().iter().enumerate().find_map(|(number, metric)| Found::of(metric, &self.values(number)))
     }
 
-    fn is_enough(&self, cell: &Cell, plan: &Plan) -> bool {
-        let enough = &plan.enough;
-        let is_precise = || self.first(cell).is_none_or(|found| found.half_width() <= enough.precision);
-        self.samples.len() >= enough.most_rounds || self.samples.len() >= enough.least_rounds && is_precise()
+    fn is_enough(&self, cell: &Cell, enough: &Enough) -> bool {
+        let taken = self.samples.len();
+        // Where no sample has a value, more of them will not help.
+        let is_settled = || match self.status(cell, enough) {
+            Status::Few => taken >= LEAST_VALUES && self.first(cell).is_none(),
+            status => status == Status::Precise,
+        };
+        taken >= enough.most_rounds || taken >= enough.least_rounds && is_settled()
     }
 
-    fn status(&self, cell: &Cell, plan: &Plan) -> Status {
-        let is_precise = || self.first(cell).is_none_or(|found| found.half_width() <= plan.enough.precision);
+    fn status(&self, cell: &Cell, enough: &Enough) -> Status {
+        let first = self.first(cell);
         if self.skipped.is_some() {
-            Status::Skipped
+            return Status::Skipped;
         } else if self.refused.is_some() {
-            Status::Refused
-        } else if self.samples.len() < plan.enough.least_rounds {
-            Status::Few
-        } else if is_precise() {
-            Status::Precise
-        } else {
-            Status::Noisy
+            return Status::Refused;
+        }
+        match first {
+            Some(found) if self.samples.len() >= enough.least_rounds && found.count >= LEAST_VALUES => {
+                if found.half_width() <= enough.precision { Status::Precise } else { Status::Noisy }
+            }
+            _ => Status::Few,
         }
     }
 
-    fn result(self, cell: Cell, plan: &Plan, keeps_samples: bool, site: &mut Site) -> CellResult {
-        let status = self.status(&cell, plan);
+    fn result(self, cell: Cell, enough: &Enough, keeps_samples: bool, site: &mut Site) -> CellResult {
+        let status = self.status(&cell, enough);
         let is_believed = !matches!(status, Status::Skipped | Status::Refused);
         let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
         for (ticks, count) in self.samples.iter().flat_map(|sample| &sample.ticks) {
@@ -278,9 +336,11 @@ impl Course {
             Some(Found { samples: if keeps_samples { values } else { Vec::new() }, ..found })
         });
         let place = if is_believed { site.describe(&cell) } else { None };
+        let is_unresolved = is_believed && !self.samples.is_empty() && self.first(&cell).is_none();
+        let unresolved = is_unresolved.then(|| "no sample has a value that the clock resolves".to_owned());
         CellResult {
             status,
-            reason: self.skipped.clone().or(self.refused.clone()),
+            reason: self.skipped.clone().or(self.refused.clone()).or(unresolved),
             provenance: place.as_ref().map(|place| place.provenance),
             memory: place.as_ref().map(|place| place.text.clone()),
             page_bytes: place.as_ref().and_then(|place| place.page_bytes),
@@ -306,4 +366,118 @@ pub struct Described {
     pub provenance: Provenance,
     /// The size of its pages; nothing when the cell uses no memory of the site.
     pub page_bytes: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        Plan::parse("p.yaml", text).unwrap()
+    }
+
+    fn go(plan: &Plan, folder: &Path, beginning: Beginning) -> Result<Results> {
+        run(plan, folder, beginning, true, |_| ControlFlow::Continue(()))
+    }
+
+    const NEW: Beginning = Beginning::New { seed: 1 };
+    const RESUMED: Beginning = Beginning::Resumed { seed: None };
+    /// A device that is modelled takes no time, and gives the same figures everywhere.
+    const MODELLED: &str = "cells:\n- {measure: load, memory: 'model:ddr4', size: [1Mi, 2Mi]}\n";
+
+    fn course(values: &[Option<f64>]) -> (Course, Cell) {
+        let cell = Plan::built_in("load").unwrap().cells().unwrap().remove(0);
+        let mut course = Course::default();
+        for value in values {
+            let sample = Sample { values: vec![*value, None, None], ..Sample::default() };
+            course.take_up(&Turn::of(&sample, false));
+        }
+        (course, cell)
+    }
+
+    #[test]
+    fn a_few_values_and_none_at_all_are_never_precise() {
+        let status = |values: &[Option<f64>], least_rounds: usize| {
+            let (course, cell) = course(values);
+            let enough = Enough { least_rounds, most_rounds: 20, ..Enough::default() };
+            (course.status(&cell, &enough), course.is_enough(&cell, &enough))
+        };
+        assert_eq!(status(&[Some(7.0)], 1), (Status::Few, false));
+        assert_eq!(status(&[Some(7.0); 4], 2), (Status::Few, false));
+        assert_eq!(status(&[Some(7.0); 5], 2), (Status::Precise, true));
+        assert_eq!(status(&[Some(7.0); 5], 6), (Status::Few, false));
+        assert_eq!(status(&[Some(1.0), Some(2.0), Some(3.0), Some(4.0), Some(5.0)], 5), (Status::Noisy, false));
+        assert_eq!(status(&[None; 5], 5), (Status::Few, true), "more samples would not help");
+        assert!(status(&[Some(1.0); 20], 20).1);
+        let (course, cell) = course(&[None; 5]);
+        let result = course.result(cell, &Enough::default(), false, &mut Site::new([], Duration::ZERO).unwrap());
+        assert!(result.reason.unwrap().contains("no sample has a value") && result.metrics.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_skipped_and_the_rest_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "rounds: 1\nsample: 1ms\ncells:\n- {measure: load, size: [4Ki, 32Ti]}\n\
+            - {measure: join, method: durable-row, r: 10, s: 10, memory: /is/not/there}\n";
+        let results = go(&plan(text), folder.path(), NEW).unwrap();
+        let statuses: Vec<Status> = results.cells.iter().map(|cell| cell.status).collect();
+        assert_eq!(statuses, [Status::Few, Status::Skipped, Status::Skipped]);
+        for (cell, why) in results.cells[1..].iter().zip(["has room for", "/is/not/there"]) {
+            let reason = cell.reason.as_deref().unwrap();
+            assert!(reason.contains(why) && cell.metrics.is_empty(), "{reason}");
+        }
+        let other = tempfile::tempdir().unwrap();
+        let error = go(&plan("cells:\n- {measure: load, size: 32Ti}\n"), other.path(), NEW).unwrap_err();
+        assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_run_that_is_interrupted_goes_on_where_it_was_and_takes_no_sample_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan(&format!("rounds: 6\n{MODELLED}"));
+        let mut turns = 0;
+        let interrupted = run(&plan, folder.path(), NEW, false, |_| {
+            turns += 1;
+            if turns > 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(matches!(interrupted, Err(Error::Interrupted)), "{interrupted:?}");
+        let lines = || std::fs::read_to_string(folder.path().join("journal.jsonl")).unwrap().lines().count();
+        assert_eq!(lines(), 1 + 7);
+        let whole = go(&plan, folder.path(), RESUMED).unwrap();
+        assert_eq!(lines(), 1 + 12);
+        let again = go(&plan, folder.path(), Beginning::Resumed { seed: Some(1) }).unwrap();
+        assert_eq!(lines(), 1 + 12, "it was finished");
+        assert_eq!((&again.cells, again.started_s), (&whole.cells, whole.started_s));
+        assert!(go(&plan, folder.path(), Beginning::Resumed { seed: Some(2) }).is_err());
+        assert!(go(&plan, folder.path(), NEW).is_err(), "nothing is written over");
+    }
+
+    #[test]
+    fn a_modelled_device_is_not_held_against_the_caches_of_this_machine() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let text = "rounds: 5\ncells:\n- {measure: bandwidth, memory: 'model:cxl-type-3-fast', threads: 2}\n";
+        let results = go(&plan(text), folder.path(), NEW).unwrap();
+        assert!(results.ceilings_gb_s.is_empty() && results.cells[0].status == Status::Precise);
+        let text = format!("{text}- {{measure: bandwidth, size: 1Mi}}\nsample: 1ms\n");
+        let results = go(&plan(&text), other.path(), NEW).unwrap();
+        assert_eq!(results.ceilings_gb_s.keys().collect::<Vec<_>>(), [&1]);
+    }
+
+    #[test]
+    fn a_refusal_and_what_disturbed_the_run_outlive_an_interruption() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan(&format!("rounds: 5\n{MODELLED}"));
+        let (cells, machine) = (plan.cells().unwrap(), Machine::this());
+        let mut journal = Journal::create(folder.path(), &cells, plan.enough, 1, &machine).unwrap();
+        let disturbance = Disturbance { steal_ms: 1 << 40, switches: 0, waits: 0, migrations: Some(1 << 40) };
+        let turn = Turn::Refused("it is not true".into());
+        journal.add(&Entry { cell: 1, turn, elapsed_ns: 5 << 40, disturbance }).unwrap();
+        let more_time = Plan { enough: Enough { budget_ns: 6 << 40, ..plan.enough }, ..plan };
+        let results = go(&more_time, folder.path(), RESUMED).unwrap();
+        let of = |cell: usize| (results.cells[cell].status, results.cells[cell].reason.as_deref());
+        assert_eq!([of(0), of(1)], [(Status::Precise, None), (Status::Refused, Some("it is not true"))]);
+        assert!(results.disturbance.steal_ms >= 1 << 40 && results.elapsed_ns >= 5 << 40);
+        assert!(results.disturbance.migrations.is_none_or(|count| count >= 1 << 40));
+        assert_eq!(results.started_s, journal.started_s());
+    }
 }

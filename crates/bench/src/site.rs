@@ -28,22 +28,42 @@ impl Site {
     /// Maps as much of each place as the most demanding cell needs.
     ///
     /// # Errors
-    /// `Memory` when there is not so much.
+    /// `NoRoom` or `Memory` when there is not so much.
     pub fn new<'c>(cells: impl IntoIterator<Item = &'c Cell>, sample_time: Duration) -> Result<Site> {
-        let mut needed: BTreeMap<(Place, Pages), usize> = BTreeMap::new();
-        for cell in cells {
-            let memory_bytes = cell.needs()?.memory_bytes;
-            if memory_bytes > 0 {
-                let most = needed.entry(cell.place()).or_default();
-                *most = memory_bytes.max(*most);
+        let (site, refused) = Site::for_those_that_fit(cells, sample_time);
+        refused.into_iter().flatten().next().map_or(Ok(site), Err)
+    }
+
+    /// Maps as much of each place as the most demanding of those cells needs that there is room for, and says why the others
+    /// have none.
+    pub fn for_those_that_fit<'c>(
+        cells: impl IntoIterator<Item = &'c Cell>,
+        sample_time: Duration,
+    ) -> (Site, Vec<Option<Error>>) {
+        let mut refused: Vec<Option<Error>> = Vec::new();
+        let mut needed: BTreeMap<(Place, Pages), Vec<(usize, usize)>> = BTreeMap::new();
+        for (number, cell) in cells.into_iter().enumerate() {
+            let needs = cell.needs();
+            if let Ok(memory_bytes @ 1..) = needs.as_ref().map(|needs| needs.memory_bytes) {
+                needed.entry(cell.place()).or_default().push((memory_bytes, number));
+            }
+            refused.push(needs.err());
+        }
+        let mut memories: BTreeMap<(Place, Pages), Memory> = BTreeMap::new();
+        for ((place, pages), mut sizes) in needed {
+            // The most demanding first: once there is as much as one needs, there is for all that come after it.
+            sizes.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+            for (memory_bytes, number) in sizes {
+                match Memory::new(&place, pages, memory_bytes) {
+                    Ok(memory) => {
+                        memories.insert((place, pages), memory);
+                        break;
+                    }
+                    Err(error) => refused[number] = Some(error),
+                }
             }
         }
-        let mut memories = BTreeMap::new();
-        for ((place, pages), len_bytes) in needed {
-            let memory = Memory::new(&place, pages, len_bytes)?;
-            memories.insert((place, pages), memory);
-        }
-        Ok(Site { memories, relations: None, sample_time })
+        (Site { memories, relations: None, sample_time }, refused)
     }
 
     /// The memory of a cell's place.
@@ -120,5 +140,38 @@ fn provenance_of(backing: &pmem::Backing) -> Provenance {
         pmem::Provenance::Measured => Provenance::Measured,
         pmem::Provenance::Emulated => Provenance::Emulated,
         pmem::Provenance::Modelled => Provenance::Modelled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn a_cell_that_is_too_large_leaves_the_others_their_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = Plan::built_in("load").unwrap();
+        plan.set("memory", &format!("dram,{}", folder.path().display())).unwrap();
+        plan.set("size", "4Ki,32Ti,1Mi").unwrap();
+        let cells = plan.cells().unwrap();
+        let (mut site, refused) = Site::for_those_that_fit(&cells, Duration::ZERO);
+        for (cell, refused) in cells.iter().zip(&refused) {
+            assert_eq!(matches!(refused, Some(Error::NoRoom { .. })), cell.number("size") == 32 << 40, "{cell}");
+            assert_eq!(site.memory(cell).unwrap().len_bytes(), 1 << 20);
+        }
+        assert!(matches!(Site::new(&cells, Duration::ZERO), Err(Error::NoRoom { .. })));
+        let described = site.describe(&cells[0]).unwrap();
+        assert_eq!((described.text.as_str(), described.provenance), ("main memory", Provenance::Measured));
+        assert!(site.describe(cells.last().unwrap()).unwrap().page_bytes.is_some());
+        assert!(Site::new([], Duration::ZERO).unwrap().memory(&cells[0]).is_err());
+    }
+
+    #[test]
+    fn relations_are_made_once_for_each_input() {
+        let mut site = Site::new([], Duration::ZERO).unwrap();
+        let first = site.relations(&Input::narrow(100, 1)).unwrap();
+        assert!(Rc::ptr_eq(&first, &site.relations(&Input::narrow(100, 1)).unwrap()));
+        assert!(!Rc::ptr_eq(&first, &site.relations(&Input::narrow(100, 2)).unwrap()));
     }
 }

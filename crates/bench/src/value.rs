@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine;
+
 /// What a key of a cell is set to.
 #[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -37,11 +39,13 @@ pub const MAX_RANGE: usize = 1000;
 
 const UNITS: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40)];
 
-/// The factor of a unit: `Ki`, `KiB` and the bare letter, as in truncate(1), are powers of 1024, `kB` is one of 1000.
+/// The factor of a unit: `Ki`, `KiB` and the bare letter, as in truncate(1), are powers of 1024, `kB` is one of 1000, and `llc` is
+/// the last-level cache of this machine ([`machine::last_cache_bytes`]).
 fn factor(unit: &str) -> Option<u64> {
     let power = |letter: char| "kmgt".find(letter.to_ascii_lowercase()).map(|power| power as u32 + 1);
     let (letter, rest) = match unit {
         "" | "B" => return Some(1),
+        "llc" => return Some(machine::last_cache_bytes()),
         _ => unit.split_at(1),
     };
     match (power(letter.chars().next()?)?, rest) {
@@ -51,8 +55,12 @@ fn factor(unit: &str) -> Option<u64> {
     }
 }
 
-/// A number such as `64`, `4Ki`, `1.5GiB` or `16MB`; digits may be grouped by `_`.
+/// A number such as `64`, `4Ki`, `1.5GiB`, `16MB` or `4llc`, in which digits may be grouped by `_`, or one less another, as in
+/// `cpus-1`.
 pub fn number(text: &str) -> Result<u64, String> {
+    if let Some((one, less)) = text.split_once('-').filter(|(one, _)| !one.is_empty()) {
+        return number(one)?.checked_sub(number(less)?).ok_or_else(|| format!("'{text}' is less than nothing"));
+    }
     let expected = || format!("'{text}' is no number: expected one such as 64, 4Ki, 1.5Gi or 16MB");
     let is_digit = |c: char| c.is_ascii_digit() || c == '.' || c == '_';
     let (digits, unit) = text.split_at(text.find(|c| !is_digit(c)).unwrap_or(text.len()));
@@ -151,7 +159,10 @@ mod tests {
         for (text, number_of_it) in expected.into_iter().chain([("1_000", 1000), ("2 MiB", 2 << 20), ("64B", 64)]) {
             assert_eq!(number(text), Ok(number_of_it), "{text}");
         }
-        for text in ["", "-1", "1.5", "Ki", "4Kj", "inf", "nan", "+4", "99999999999Gi", "1:2"] {
+        assert_eq!(number("4llc"), Ok(4 * machine::last_cache_bytes()));
+        assert_eq!((number("8-1"), number("8-8")), (Ok(7), Ok(0)));
+        assert_eq!(number("1-2"), Err("'1-2' is less than nothing".into()));
+        for text in ["", "-1", "4-", "2llcs", "1.5", "Ki", "4Kj", "inf", "nan", "+4", "99999999999Gi", "1:2"] {
             assert!(number(text).is_err(), "{text}");
         }
     }

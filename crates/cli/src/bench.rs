@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use bench::measure::{self, Form, Key};
@@ -15,6 +16,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::Report;
 use crate::progress::Progress;
 
@@ -33,8 +35,8 @@ names. Every key of a measurement is an option too, and takes values, ranges and
 measurements of the plan that have it.
 
 The folder gets results.json, results.csv, report.html and journal.jsonl, from which --resume goes on with a run that was \
-interrupted. Nothing else is written, but files in the folders that --memory names, which are unlinked as soon as they are mapped. \
-A device is written over only when --overwrite names it.
+interrupted: after Ctrl-C or SIGTERM it says how. Nothing else is written, but files in the folders that --memory names, which lose \
+their names as soon as they are open. A cell that cannot be measured, or for which there is no room, is skipped, with its reason. A device is written over only when --overwrite names it.
 
 Examples:
   remanent bench run quick
@@ -118,9 +120,9 @@ pub(crate) struct RunArguments {
     /// Goes on with the run in this folder
     #[arg(long, value_name = "FOLDER")]
     resume: Option<PathBuf>,
-    /// What orders and data are drawn from
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// What orders and data are drawn from [default: 1, or that of the run that is resumed]
+    #[arg(long)]
+    seed: Option<u64>,
     /// Writes every sample into results.json too
     #[arg(long)]
     raw: bool,
@@ -341,13 +343,19 @@ impl PlanArguments {
 fn measure(arguments: &RunArguments, progress: Progress) -> Result<Report, Failure> {
     let plan = arguments.what.plan()?;
     show::confirm_devices(&plan, &arguments.overwrite)?;
+    interrupt::watch();
     // They are on again when this goes.
     let _off = if arguments.no_prefetchers { Some(Off::switch()?) } else { None };
     let (folder, beginning) = match &arguments.resume {
-        Some(folder) => (folder.clone(), Beginning::Resumed),
-        None => (new_folder(arguments.out.as_deref(), &plan.name)?, Beginning::New),
+        Some(folder) => (folder.clone(), Beginning::Resumed { seed: arguments.seed }),
+        None => {
+            let seed = arguments.seed.unwrap_or(1);
+            (new_folder(arguments.out.as_deref(), &plan.name)?, Beginning::New { seed })
+        }
     };
-    let results = run_plan(&plan, &folder, beginning, arguments.seed, arguments.raw, progress)?;
+    results_are_ours(&folder)?;
+    let results = run_plan(&plan, &folder, beginning, arguments.raw, progress)
+        .map_err(|failure| give_up(failure, &folder, beginning, &arguments.what.plan))?;
     write(
         &folder.join("results.json"),
         &(serde_json::to_string_pretty(&results).expect("finite numbers and strings") + "\n"),
@@ -357,16 +365,43 @@ fn measure(arguments: &RunArguments, progress: Progress) -> Result<Report, Failu
     Ok(show::measured(&results, &folder))
 }
 
+/// Leaves no folder of a run that has measured nothing, and says how one that was interrupted goes on.
+fn give_up(failure: Failure, folder: &Path, beginning: Beginning, plan: &str) -> Failure {
+    let journal = folder.join("journal.jsonl");
+    let has_samples = fs::read_to_string(&journal).is_ok_and(|text| text.lines().count() > 1);
+    if matches!(beginning, Beginning::New { .. }) && !has_samples {
+        // What is in the way of that is not what went wrong.
+        let _ = fs::remove_file(&journal);
+        let _ = fs::remove_dir(folder);
+    }
+    match (failure, interrupt::signal()) {
+        (Failure::Measurement(bench::Error::Interrupted), Some(signal)) => {
+            let how = match has_samples {
+                true => format!("; the same command with --resume {} goes on with it", quoted(folder)),
+                false => ", and had measured nothing".into(),
+            };
+            Failure::Interrupted(signal, format!("the run of {plan} was interrupted{how}"))
+        }
+        (failure, _) => failure,
+    }
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+    if is_plain { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
 fn run_plan(
     plan: &Plan,
     folder: &Path,
     beginning: Beginning,
-    seed: u64,
     raw: bool,
     progress: Progress,
 ) -> Result<Results, Failure> {
     let bar = progress.share(format!("{}: preparing", plan.name));
-    let results = run::run(plan, folder, beginning, seed, raw, |now| {
+    let results = run::run(plan, folder, beginning, raw, |now| {
         let whole = now.elapsed.as_secs_f64() + now.left.as_secs_f64();
         bar.set_position((1000.0 * now.elapsed.as_secs_f64() / whole.max(1e-9)) as u64);
         bar.set_message(format!(
@@ -376,6 +411,7 @@ fn run_plan(
             now.left.as_secs(),
             now.cell
         ));
+        if interrupt::signal().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
     Ok(results?)
@@ -388,6 +424,7 @@ fn calibrate(arguments: &CalibrateArguments, progress: Progress) -> Result<Repor
         plan.enough.set("budget", budget)?;
     }
     show::confirm_devices(&plan, &arguments.overwrite)?;
+    interrupt::watch();
     // Before anything is measured: a run of minutes must not end because the file is there.
     let made = fs::OpenOptions::new().write(true).create_new(true).open(&arguments.out);
     let mut file = made.map_err(|error| Failure::io("create", &arguments.out, error))?;
@@ -404,7 +441,15 @@ fn calibrated(
     progress: Progress,
 ) -> Result<(ProfileFile, Results), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::io("create", &std::env::temp_dir(), error))?;
-    let results = run_plan(plan, folder.path(), Beginning::New, 1, false, progress)?;
+    let results =
+        run_plan(plan, folder.path(), Beginning::New { seed: 1 }, false, progress).map_err(|failure| {
+            match (failure, interrupt::signal()) {
+                (Failure::Measurement(bench::Error::Interrupted), Some(signal)) => {
+                    Failure::Interrupted(signal, "the calibration was interrupted, and no profile written".into())
+                }
+                (failure, _) => failure,
+            }
+        })?;
     let name = arguments.out.file_stem().map_or("profile".into(), |stem| stem.to_string_lossy().into_owned());
     Ok((bench::calibrate::profile(&results, &name)?, results))
 }
@@ -427,6 +472,33 @@ fn new_folder(given: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
             made => return made.map_err(failed),
         }
     }
+}
+
+/// Refuses a folder in which somebody else has a file where results go.
+fn results_are_ours(folder: &Path) -> Result<(), Failure> {
+    let results = folder.join("results.json");
+    if results.exists() {
+        read(&results)?;
+    }
+    let csv = folder.join("results.csv");
+    if csv.exists() && !starts_with(&csv, "measure,") {
+        return Err(foreign(&csv));
+    }
+    page_is_ours(&folder.join("report.html"))
+}
+
+/// Refuses a file that is no page of a run.
+fn page_is_ours(path: &Path) -> Result<(), Failure> {
+    if path.exists() && !starts_with(path, bench::page::START) { Err(foreign(path)) } else { Ok(()) }
+}
+
+fn starts_with(path: &Path, start: &str) -> bool {
+    let mut found = vec![0; start.len()];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut found)).is_ok() && found == start.as_bytes()
+}
+
+fn foreign(path: &Path) -> Failure {
+    Failure::Usage(format!("{} is there, and no file of a run: it is not written over", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -474,6 +546,7 @@ fn report(arguments: &ReportArguments) -> Result<Report, Failure> {
         arguments.run.parent().unwrap_or(Path::new("")).to_owned()
     };
     let path = arguments.out.clone().unwrap_or_else(|| beside.join("report.html"));
+    page_is_ours(&path)?;
     write(&path, &bench::page::html(&results))?;
     Ok(Report::confirmation(json!({ "report": path }), format!("{}\n", path.display())))
 }

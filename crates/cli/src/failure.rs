@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The user said no, or nobody was there to ask.
     NotConfirmed(String),
+    /// A signal of this number has ended the work in order.
+    Interrupted(u8, String),
 }
 
 impl From<Error> for Failure {
@@ -67,6 +69,8 @@ impl Failure {
             Failure::Refused(_) | Failure::Measurement(_) => FAILED,
             Failure::Usage(_) => USAGE,
             Failure::NotConfirmed(_) => NOT_CONFIRMED,
+            // As a shell says that a signal has ended a program.
+            Failure::Interrupted(signal, _) => 128 + signal,
         })
     }
 
@@ -77,6 +81,7 @@ impl Failure {
             Failure::Measurement(error) => error.name(),
             Failure::Usage(_) => "usage",
             Failure::NotConfirmed(_) => "not-confirmed",
+            Failure::Interrupted(..) => "interrupted",
         }
     }
 
@@ -84,7 +89,9 @@ impl Failure {
         match self {
             Failure::Refused(error) => error.to_string(),
             Failure::Measurement(error) => error.to_string(),
-            Failure::Usage(message) | Failure::NotConfirmed(message) => message.clone(),
+            Failure::Usage(message) | Failure::NotConfirmed(message) | Failure::Interrupted(_, message) => {
+                message.clone()
+            }
         }
     }
 
@@ -93,7 +100,7 @@ impl Failure {
             Failure::Refused(error) => hint(error.code()),
             Failure::Usage(_) => Some("`remanent --help` and the help of each command have examples".to_owned()),
             Failure::Measurement(_) => Some("`remanent bench doctor` says what this machine can measure".to_owned()),
-            Failure::NotConfirmed(_) => None,
+            Failure::NotConfirmed(_) | Failure::Interrupted(..) => None,
         }
     }
 
@@ -107,7 +114,9 @@ impl Failure {
     pub(crate) fn to_json(&self) -> Value {
         let (number, path) = match self {
             Failure::Refused(error) => (error.code() as u16, path_of(error).map(|path| path.display().to_string())),
-            Failure::Measurement(_) | Failure::Usage(_) | Failure::NotConfirmed(_) => (0, None),
+            Failure::Measurement(_) | Failure::Usage(_) | Failure::NotConfirmed(_) | Failure::Interrupted(..) => {
+                (0, None)
+            }
         };
         json!({ "code": self.code(), "number": number, "message": self.message(), "path": path, "hint": self.hint() })
     }

@@ -5,6 +5,7 @@
 //! | `args` | the command line as a whole; each group of commands owns its own arguments |
 //! | `pool`, `bench`, `doctor`, `manual` | the groups |
 //! | `failure` | exit codes, and how an error is told |
+//! | `interrupt` | Ctrl-C and SIGTERM, for work that ends in order |
 //! | `output` | the `--json` envelope, standard output, broken pipes |
 //! | `progress` | bars and spinners |
 //! | `units` | sizes and times, read and written |
@@ -13,6 +14,8 @@ mod args;
 mod bench;
 mod doctor;
 mod failure;
+#[allow(unsafe_code)] // handles signals
+mod interrupt;
 mod manual;
 mod output;
 mod pool;

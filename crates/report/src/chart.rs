@@ -65,6 +65,18 @@ pub struct Point {
     pub y: f64,
     /// In which the true value lies, if somebody knows.
     pub interval: Option<Interval>,
+    /// How it is drawn.
+    pub mark: Mark,
+}
+
+/// How a point is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// In full.
+    #[default]
+    Full,
+    /// As an outline, or pale as a bar: one that is to be doubted.
+    Hollow,
 }
 
 const SIZE: (u32, u32) = (720, 420);
@@ -82,6 +94,8 @@ const COLOURS: [RGBColor; 8] = [
 const FONT: &str = "sans-serif";
 /// Of the place between two words, the part that bars take.
 const BARS: f64 = 0.8;
+/// How much of its colour a hollow bar has.
+const PALE: f64 = 0.3;
 
 type Drawing<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Keyed, Keyed>>;
 
@@ -147,7 +161,7 @@ impl Chart {
                 let (low, high) = (self.y.scale.place(interval.low)?, self.y.scale.place(interval.high)?);
                 Some(Interval { low, high })
             });
-            Some(Point { x: self.x.scale.place(point.x)?, y: self.y.scale.place(point.y)?, interval })
+            Some(Point { x: self.x.scale.place(point.x)?, y: self.y.scale.place(point.y)?, interval, mark: point.mark })
         };
         Series { name: series.name.clone(), points: series.points.iter().filter_map(place).collect() }
     }
@@ -214,7 +228,11 @@ fn draw_line(chart: &mut Drawing<'_>, series: &Series, number: usize) -> Result<
     let colour = colour(number);
     let points = || series.points.iter();
     chart.draw_series(LineSeries::new(points().map(|point| (point.x, point.y)), colour.stroke_width(2)))?;
-    chart.draw_series(points().map(|point| Circle::new((point.x, point.y), 3, colour.filled())))?;
+    let style = |point: &Point| match point.mark {
+        Mark::Full => colour.filled(),
+        Mark::Hollow => colour.stroke_width(1),
+    };
+    chart.draw_series(points().map(|point| Circle::new((point.x, point.y), 3, style(point))))?;
     draw_intervals(chart, points().map(|point| (point.x, point)), colour)
 }
 
@@ -228,8 +246,12 @@ fn draw_bars(
     let colour = colour(number);
     let width = BARS / count as f64;
     let left = |point: &Point| point.x - BARS / 2.0 + width * number as f64;
+    let style = |point: &Point| match point.mark {
+        Mark::Full => colour.filled(),
+        Mark::Hollow => colour.mix(PALE).filled(),
+    };
     let bar =
-        |point: &Point| Rectangle::new([(left(point), floor), (left(point) + width * 0.94, point.y)], colour.filled());
+        |point: &Point| Rectangle::new([(left(point), floor), (left(point) + width * 0.94, point.y)], style(point));
     chart.draw_series(series.points.iter().map(bar))?;
     draw_intervals(chart, series.points.iter().map(|point| (left(point) + width / 2.0, point)), BLACK)
 }
@@ -340,7 +362,8 @@ mod tests {
     use super::*;
 
     fn chart(x: AxisScale, y: AxisScale) -> Chart {
-        let point = |x: f64, y: f64| Point { x, y, interval: Some(Interval { low: y * 0.9, high: y * 1.1 }) };
+        let point =
+            |x: f64, y: f64| Point { x, y, interval: Some(Interval { low: y * 0.9, high: y * 1.1 }), mark: Mark::Full };
         let series = |name: &str, factor: f64| Series {
             name: name.into(),
             points: vec![point(0.0, factor), point(1.0, 10.0 * factor), point(2.0, 25.0 * factor)],
@@ -370,12 +393,27 @@ mod tests {
     }
 
     #[test]
+    fn a_hollow_point_looks_different() {
+        for scale in [AxisScale::Linear, AxisScale::Words(vec!["a".into(), "b".into(), "c".into()])] {
+            let full = chart(scale, AxisScale::Linear);
+            let mut hollow = full.clone();
+            hollow.series[0].points[1].mark = Mark::Hollow;
+            let (full, hollow) = (full.svg().unwrap(), hollow.svg().unwrap());
+            let shapes = |svg: &str| svg.matches("<circle").count() + svg.matches("<rect").count();
+            assert!(full != hollow && shapes(&full) == shapes(&hollow));
+        }
+    }
+
+    #[test]
     fn nothing_is_drawn_where_nothing_is() {
         let mut empty = chart(AxisScale::Linear, AxisScale::Linear);
         empty.series.clear();
         assert_eq!(empty.svg(), None);
         let mut one = chart(AxisScale::Log2, AxisScale::Log10);
-        one.series = vec![Series { name: "s".into(), points: vec![Point { x: 64.0, y: 7.0, interval: None }] }];
+        one.series = vec![Series {
+            name: "s".into(),
+            points: vec![Point { x: 64.0, y: 7.0, interval: None, mark: Mark::Full }],
+        }];
         assert_eq!(one.svg().unwrap().matches("<circle").count(), 1);
         one.series[0].points[0].y = f64::NAN;
         assert_eq!(one.svg(), None);

@@ -8,7 +8,7 @@ mod comparison;
 mod record;
 mod samples;
 
-pub use chart::{Axis, AxisScale, Chart, Point, Series};
+pub use chart::{Axis, AxisScale, Chart, Mark, Point, Series};
 pub use comparison::{Comparison, compare};
 pub use record::{Provenance, Record};
 pub use samples::{Interval, Samples};

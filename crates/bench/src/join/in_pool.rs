@@ -1,17 +1,20 @@
 //! The join with a table that survives.
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
-use pmem::{Layout, Mapped, PartOptions, Pool, remove_pool};
+use pmem::{Layout, Mapped, PartOptions, Pool};
 
 use super::durable::{Durable, DurableTable};
-use super::relations::{Relations, Shape, with_shape};
+use super::relations::{Input, Relations, Shape, with_shape};
 use super::row::Matched;
 use super::table::part_rows;
 use super::{Times, checked};
 use crate::clock::monotonic_ns;
 use crate::crew;
 use crate::error::{Error, Result};
+use crate::memory::Place;
+use crate::room;
 
 /// A join whose table is built in a pool, and durable row by row or block by block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,13 +32,14 @@ const LAYOUT: Layout = Layout { name: "join", version: 1 };
 const POOL_BYTES: u64 = 16 << 20;
 
 impl DurableJoin {
-    /// Joins with a table in a new pool in this folder, which is removed afterwards. Making the pool and the empty table is
+    /// Joins with a table in a new pool in this folder, which loses its name as soon as it is there. Making the pool and the empty table is
     /// told as `clear_ns`.
     ///
     /// # Errors
     /// `Unavailable` when there is no thread, or one cannot be had; `Pool` when the pool cannot be made or written; `Wrong`
     /// when the join has not found what it must.
     pub fn run(&self, relations: &Relations, folder: &Path) -> Result<Times> {
+        room::check(&Place::Folder(folder.to_owned()), self.pool_bytes(relations.input()))?;
         if self.build_threads == 0 || self.probe_threads == 0 {
             return Err(Error::unavailable(format!("a join by no thread: {self:?}")));
         }
@@ -43,15 +47,24 @@ impl DurableJoin {
         checked(times, relations)
     }
 
+    /// Bytes of the table.
+    pub(super) fn table_bytes(&self, input: &Input) -> u64 {
+        with_shape!(input.shape, R, _S => DurableTable::<Mapped, R>::len_bytes(input.r_rows, self.build_threads))
+    }
+
+    /// Bytes of the pool that it makes.
+    pub(super) fn pool_bytes(&self, input: &Input) -> u64 {
+        (POOL_BYTES + self.table_bytes(input)).next_multiple_of(4096)
+    }
+
     fn run_as<const R: usize, const S: usize>(&self, relations: &Relations, folder: &Path) -> Result<Times> {
         let (r, s) = (relations.r::<R>(), relations.s::<S>());
         let started = monotonic_ns();
-        let table_bytes = DurableTable::<Mapped, R>::len_bytes(r.len(), self.build_threads);
-        let options = PartOptions::single((POOL_BYTES + table_bytes).next_multiple_of(4096));
+        let options = PartOptions::single(self.pool_bytes(relations.input()));
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        // It is removed after it was dropped, and also when it could not be made.
-        let removed = RemovedPool(path);
-        let pool = Pool::create(Mapped::new(), &removed.0, LAYOUT, &options)?;
+        let pool = Pool::create(Mapped::new(), &path, LAYOUT, &options)?;
+        // It is used without a name from here on, so that nothing is left whatever ends the process.
+        fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
         let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
         table.populate()?;
         let clear_ns = monotonic_ns() - started;
@@ -64,15 +77,6 @@ impl DurableJoin {
         let matched = probed.results.into_iter().fold(Matched::default(), Matched::and);
         let (r_rows, s_rows) = (r.len() as u64, s.len() as u64);
         Ok(Times { r_rows, s_rows, matched, clear_ns, partition_ns: 0, build_ns: built.ns, probe_ns: probed.ns })
-    }
-}
-
-/// A pool that is removed when it goes.
-struct RemovedPool(PathBuf);
-
-impl Drop for RemovedPool {
-    fn drop(&mut self) {
-        let _ = remove_pool(Mapped::new(), &self.0);
     }
 }
 

@@ -138,7 +138,7 @@ impl Measure for Joins {
             Way::Durable(_) if !matches!(cell.memory(), Some(Place::Folder(_))) => {
                 Err(Error::unavailable(format!("{} needs a folder for its pool", cell.word("method"))))
             }
-            Way::Durable(_) => Ok(needs),
+            Way::Durable(join) => Ok(Needs { written_bytes: join.table_bytes(&input), ..needs }),
             Way::Volatile(join) => {
                 if let Method::Radix(passes) = join.method
                     && !passes.is_possible()
@@ -166,6 +166,16 @@ impl Measure for Joins {
         let values = vec![Some(whole / 1e6), Some(build / 1e6), Some(probe / 1e6), Some(times.build_ns as f64 / 1e6)];
         Ok(Sample { values, ..Sample::default() })
     }
+}
+
+/// What a cell takes beside its memory: bytes of relations, which are in ordinary memory, and of the pool in its folder.
+pub fn beside(cell: &Cell) -> (u64, u64) {
+    let input = input(cell);
+    let pool_bytes = match way(cell) {
+        Way::Durable(join) => join.pool_bytes(&input),
+        Way::Volatile(_) => 0,
+    };
+    (input.len_bytes(), pool_bytes)
 }
 
 fn input(cell: &Cell) -> Input {

@@ -113,6 +113,12 @@ impl Input {
         Input { r_rows: rows, s_rows: rows, shape: Shape::Narrow, ids: Ids::Evenly, matching: 1.0, seed }
     }
 
+    /// Bytes of the rows.
+    pub fn len_bytes(&self) -> u64 {
+        let (r_words, s_words) = self.shape.words();
+        8 * ((self.r_rows * (1 + r_words)) as u64 + (self.s_rows * (1 + s_words)) as u64)
+    }
+
     /// Makes the rows, in ordinary memory.
     ///
     /// # Errors

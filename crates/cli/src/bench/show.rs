@@ -1,5 +1,6 @@
 //! What the commands of `bench` say.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -62,9 +63,7 @@ pub(super) fn measured(results: &Results, folder: &Path) -> Report {
         units::count(machine.cpus, "CPU"),
         results.elapsed_ns as f64 / 1e9
     );
-    if results.disturbance.steal_ms > 0 {
-        let _ = writeln!(text, "{} ms of CPU time went to other machines meanwhile", results.disturbance.steal_ms);
-    }
+    let _ = writeln!(text, "{}", bench::page::meanwhile(&results.disturbance));
     let _ = writeln!(text, "{}", folder.join("report.html").display());
     Report::answer(json!({ "folder": folder, "results": results }), text)
 }
@@ -87,7 +86,8 @@ fn table(name: &str, cells: &[&CellResult]) -> String {
                 .iter()
                 .map(|metric| cell.found(metric.name).map_or("-".into(), |found| short(found.median))),
         );
-        row.push(cell.metrics.first().map_or(String::new(), |found| format!("{:.1}", 100.0 * found.half_width())));
+        let told = cell.metrics.first().filter(|found| found.count >= bench::run::LEAST_VALUES);
+        row.push(told.map_or(String::new(), |found| format!("{:.1}", 100.0 * found.half_width())));
         row.push(bench::page::remark(cell));
         rows.push(row);
     }
@@ -114,7 +114,7 @@ pub(super) fn calibrated(profile: &ProfileFile, results: &Results, path: &Path) 
     if noisy > 0 {
         let _ = writeln!(
             text,
-            "{noisy} of {} cells were noisy: more time, or a quieter machine, gives better figures",
+            "{noisy} of {} cells were noisy, and what they would tell is unknown: more time, or a quieter machine, tells more",
             results.cells.len()
         );
     }
@@ -184,7 +184,11 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
     let cells = plan.cells()?;
     let mut skipped: Vec<(String, String)> = Vec::new();
     let (mut least_ns, mut written_bytes) = (0u64, 0u64);
-    let mut memory: std::collections::BTreeMap<String, usize> = Default::default();
+    let mut needed: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut need = |place: String, what: String, bytes: u64| {
+        let most = needed.entry((place, what)).or_default();
+        *most = bytes.max(*most);
+    };
     let rounds = plan.enough.least_rounds as u64;
     for cell in &cells {
         match cell.needs() {
@@ -192,12 +196,20 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
                 least_ns += rounds * if needs.sample_ns == 0 { plan.enough.sample_ns * 6 / 5 } else { needs.sample_ns };
                 let a_sample_s = plan.enough.sample_ns as f64 * 1.2 / 1e9;
                 written_bytes += rounds * (needs.written_bytes + (needs.writes_gb_s * a_sample_s * 1e9) as u64);
-                let most = memory.entry(place_of(cell)).or_default();
-                *most = needs.memory_bytes.max(*most);
+                // Pages of each size are mapped apart, and relations are made whatever the place.
+                let pages = cell.keys.get("pages").map(ToString::to_string).unwrap_or_default();
+                need(place_of(cell), pages, needs.memory_bytes as u64);
+                if cell.measure == "join" && cell.device().is_none() {
+                    let (relations_bytes, pool_bytes) = bench::join::beside(cell);
+                    need("dram".into(), "relations".into(), relations_bytes);
+                    need(place_of(cell), "pool".into(), pool_bytes);
+                }
             }
             Err(error) => skipped.push((cell.to_string(), error.to_string())),
         }
     }
+    let mut memory: BTreeMap<String, u64> = BTreeMap::new();
+    needed.into_iter().for_each(|((place, _), bytes)| *memory.entry(place).or_default() += bytes);
     let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
     let mut fields = Fields::default();
     fields
@@ -205,11 +217,11 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
         .add("cells", cells.len().to_string())
         .add("cannot be measured here", skipped.len().to_string())
         .add("samples of a cell", format!("{} to {}", plan.enough.least_rounds, plan.enough.most_rounds))
-        .add("time, at least", format!("about {}", seconds(least_ns.min(plan.enough.budget_ns))))
+        .add("time of the fewest", format!("about {}", seconds(least_ns.min(plan.enough.budget_ns))))
         .add("time, at most", seconds(plan.enough.budget_ns))
-        .add("written, at least", format!("about {}", units::size(written_bytes)));
+        .add("written, in so many samples", format!("about {}", units::size(written_bytes)));
     for (place, bytes) in &memory {
-        fields.add(format!("memory, {place}"), units::size(*bytes as u64));
+        fields.add(format!("memory, {place}"), units::size(*bytes));
     }
     let mut text = fields.to_text();
     for (cell, why) in &skipped {
@@ -233,7 +245,7 @@ fn place_of(cell: &Cell) -> String {
 
 /// Refuses a plan that would write over a device that nobody has named.
 pub(super) fn confirm_devices(plan: &Plan, named: &[String]) -> Result<(), Failure> {
-    let mut written: std::collections::BTreeMap<String, u64> = Default::default();
+    let mut written: BTreeMap<String, u64> = Default::default();
     for cell in &plan.cells()? {
         if let (Some(Place::Device(_)), Ok(needs)) = (cell.memory(), cell.needs()) {
             let most = written.entry(place_of(cell)).or_default();
@@ -322,6 +334,9 @@ pub(super) fn compared(comparison: &Comparison) -> Report {
         count(Verdict::Worse),
         count(Verdict::Same)
     );
+    if !comparison.too_few.is_empty() {
+        let _ = writeln!(text, "{} with too few samples to tell", units::count(comparison.too_few.len(), "cell"));
+    }
     for (cells, which) in [(&comparison.only_before, "first"), (&comparison.only_after, "second")] {
         if !cells.is_empty() {
             let _ = writeln!(text, "{} only in the {which} run", units::count(cells.len(), "cell"));

@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::Place;
+use crate::harness::{Place, finish, start};
 
 /// A run of a modelled device: quick, and the same on every machine.
-const MODELLED: [&str; 6] = ["--memory", "model:optane-100-six-dimms", "--rounds", "2", "--budget", "1m"];
+const MODELLED: [&str; 6] = ["--memory", "model:optane-100-six-dimms", "--rounds", "5", "--budget", "1m"];
 
 /// Runs what must fail with this exit code, and gives what it says.
 #[track_caller]
@@ -43,7 +44,7 @@ fn a_run_leaves_its_results_in_a_folder_of_its_own() {
             && page.contains("modelled")
             && !page.contains("<script")
     );
-    assert_eq!(read("journal.jsonl").lines().count(), 1 + 2);
+    assert_eq!(read("journal.jsonl").lines().count(), 1 + 5);
     // The next one gets a number, and a folder that is there is refused.
     let again = place.done(&run(&["latency", "--store", "nt64", "--fence", "sfence"])).result("remanent.bench.run/1");
     assert_eq!(again["folder"], "remanent-bench-latency-2");
@@ -65,10 +66,12 @@ fn a_run_that_was_interrupted_goes_on() {
     let resumed: Vec<&str> = run(&["load", "--size", "1Mi,2Mi", "--resume", "r"]);
     let result = place.done(&resumed).result("remanent.bench.run/1");
     assert!(
-        result["results"]["cells"].as_array().unwrap().iter().all(|cell| cell["metrics"][0]["count"] == 2),
+        result["results"]["cells"].as_array().unwrap().iter().all(|cell| cell["metrics"][0]["count"] == 5),
         "{result}"
     );
-    assert_eq!(fs::read_to_string(&journal).unwrap().lines().count(), 1 + 4);
+    assert_eq!(fs::read_to_string(&journal).unwrap().lines().count(), 1 + 10);
+    let seeded = [&resumed[1..], &["--seed", "7"]].concat();
+    assert!(failed(&place, &seeded, 1).contains("is of a run with the seed 1, not 7"));
     let other = run(&["load", "--size", "4Mi", "--resume", "r"]);
     assert!(failed(&place, &other[1..], 1).contains("error[not-measurable]"));
 }
@@ -107,7 +110,7 @@ fn a_device_is_not_written_over_unless_it_is_named() {
 fn runs_are_compared_and_a_worse_one_is_told_by_the_exit_code() {
     let place = Place::new();
     place.done(&run(&["iops", "--block", "64,4Ki", "--out", "a"]));
-    assert!(place.done(&["bench", "compare", "a", "a"]).stdout.contains("0 better, 0 worse, 2 the same"));
+    assert!(place.done(&["bench", "compare", "a", "a"]).stdout.contains("0 better, 0 worse, 6 the same"));
     let slower = fs::read_to_string(place.path("a/results.json")).unwrap();
     let mut slower: Value = serde_json::from_str(&slower).unwrap();
     let metric = &mut slower["cells"][0]["metrics"][0];
@@ -129,7 +132,73 @@ fn runs_are_compared_and_a_worse_one_is_told_by_the_exit_code() {
             .contains("expected results of the form remanent-bench-1")
     );
     place.done(&["bench", "report", "a", "--out", "page.html"]);
+    place.done(&["bench", "report", "a", "--out", "page.html"]);
     assert_eq!(fs::read(place.path("page.html")).unwrap(), fs::read(place.path("a/report.html")).unwrap());
+}
+
+#[test]
+fn a_file_of_somebody_else_is_not_written_over() {
+    let place = Place::new();
+    place.done(&run(&["iops", "--out", "a"]));
+    fs::write(place.path("notes.html"), "mine").unwrap();
+    let error = failed(&place, &["bench", "report", "a", "--out", "notes.html"], 2);
+    assert!(error.contains("notes.html is there, and no file of a run: it is not written over"), "{error}");
+    for name in ["report.html", "results.csv", "results.json"] {
+        let ours = fs::read(place.path("a").join(name)).unwrap();
+        fs::write(place.path("a").join(name), "mine").unwrap();
+        failed(&place, &run(&["iops", "--resume", "a"])[1..], 2);
+        assert_eq!(fs::read(place.path("a").join(name)).unwrap(), b"mine");
+        fs::write(place.path("a").join(name), ours).unwrap();
+    }
+    place.done(&run(&["iops", "--resume", "a"]));
+    assert_eq!(fs::read(place.path("notes.html")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_signal_ends_a_run_in_order_and_says_how_it_goes_on() {
+    for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
+        let place = Place::new();
+        let child = start(&mut place.command(&[
+            "bench",
+            "run",
+            "load",
+            "--memory",
+            "model:ddr4",
+            "--size",
+            "1Mi",
+            "--rounds",
+            "1000000",
+            "--budget",
+            "1h",
+            "--out",
+            "a run",
+        ]));
+        let journal = place.path("a run/journal.jsonl");
+        let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+        while lines() < 3 {
+            std::thread::yield_now();
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let ran = finish(child);
+        assert_eq!((ran.exit, &*ran.stdout), (128 + number, ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains("error[interrupted]") && ran.stderr.contains("--resume 'a run'"), "{}", ran.stderr);
+        let taken = lines();
+        let resume = ["bench", "run", "load", "--memory", "model:ddr4", "--size", "1Mi", "--rounds", "1000000"];
+        place.done(&[&resume[..], &["--budget", "1ns", "--resume", "a run"]].concat());
+        assert_eq!(lines(), taken, "the time was over");
+    }
+}
+
+#[test]
+fn a_size_that_nothing_has_is_refused_and_leaves_nothing() {
+    let place = Place::new();
+    let error = failed(&place, &["bench", "run", "bandwidth", "--size", "18446744073709551552", "--out", "a"], 2);
+    assert!(error.contains("--size: 18446744073709551552 bytes are more than 64 TiB"), "{error}");
+    let error = failed(&place, &["bench", "run", "bandwidth", "--size", "32Ti", "--out", "a"], 1);
+    assert!(error.contains("error[no-memory]: dram has room for ") && error.contains("33554432 MiB"), "{error}");
+    let error = failed(&place, &["bench", "run", "fault", "--memory", "./none", "--out", "a"], 1);
+    assert!(error.contains("none"), "{error}");
+    assert_eq!(fs::read_dir(place.path(".")).unwrap().count(), 0, "nothing is left");
 }
 
 #[test]
@@ -149,6 +218,11 @@ fn plans_measurements_and_the_machine_are_told() {
         explained["cells"].as_array().unwrap().len() > 10 && explained["memory_bytes"]["dram"] == 1 << 20,
         "{explained}"
     );
+    let text =
+        place.done(&["bench", "explain", "join", "--method", "durable-block", "--memory", "./", "--r", "1Mi"]).stdout;
+    // Rows of R have 24 bytes and those of S 80, and a table has entries of 32 and heads of 8.
+    assert!(text.contains("memory, dram ") && text.contains("344 MiB"), "{text}");
+    assert!(text.contains("memory, ./ ") && !text.contains("about 0 B"), "{text}");
     let doctor = place.done(&["--json", "bench", "doctor"]).result("remanent.bench.doctor/1");
     assert!(doctor["machine"]["ticks_per_ns"].as_f64().unwrap() > 0.0 && doctor["doubts"].is_array(), "{doctor}");
 }
@@ -170,6 +244,8 @@ fn a_profile_is_made_and_modelled() {
     near("read_gb_s", 39.4);
     near("write_gb_s", 13.9);
     near("granule_bytes", 256.0);
+    near("write_queue_bytes", 98_304.0);
+    assert!(profile["source"].as_str().unwrap().starts_with("modelled "), "{profile}");
     let stored: Value = serde_json::from_str(&fs::read_to_string(place.path("p.json")).unwrap()).unwrap();
     assert_eq!(&stored, profile);
     assert!(failed(&place, &["bench", "calibrate", "dram", "--out", "p.json"], 1).contains("error[already-exists]"));
