@@ -340,7 +340,8 @@ mod tests {
             for cell in plan.cells().unwrap() {
                 let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();
                 let sample = Loaded.sample(&cell, &mut site, 1).unwrap();
-                assert!(sample.values[0].unwrap() > 0.0, "{cell}");
+                // A chain that was never on a CPU has no latency.
+                assert!(sample.values[0].map_or(threads != "0", |latency| latency > 0.0), "{cell}");
                 assert_eq!(sample.values[2].unwrap() > 0.0, threads != "0", "{cell}");
             }
         }

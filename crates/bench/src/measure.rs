@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Pages, Place};
 use crate::model;
 use crate::pattern::Pattern;
+use crate::room::MOST_BYTES;
 use crate::site::Site;
 use crate::value::{self, Value};
 use crate::{bandwidth, burst, chain, fault, join, latency, loaded, locks, mixed, operations, reload, stack, topology};
@@ -82,9 +83,6 @@ pub struct Key {
     /// What it is when nothing is said.
     pub default: &'static str,
 }
-
-/// More bytes than this no CPU addresses, and twice as many are still a number.
-const MOST_BYTES: u64 = 1 << 57;
 
 /// What a key can be set to.
 #[derive(Debug)]
@@ -191,7 +189,7 @@ impl Key {
                 let is_one = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(*multiple_of);
                 let found = value::numbers(text)?;
                 if let Some(bytes) = found.iter().find(|bytes| **bytes > MOST_BYTES) {
-                    return Err(format!("{bytes} bytes are more than a CPU addresses"));
+                    return Err(format!("{bytes} bytes are more than 64 TiB, the most that can be mapped"));
                 }
                 match found.iter().find(|bytes| !is_one(bytes)) {
                     Some(bytes) => Err(format!("{bytes} is no positive multiple of {multiple_of}")),
@@ -505,7 +503,7 @@ mod tests {
         assert_eq!(bytes.values("64:*2:128").unwrap().len(), 2);
         assert_eq!(bytes.values("100").unwrap_err(), "100 is no positive multiple of 64");
         assert_eq!(bytes.values("0").unwrap_err(), "0 is no positive multiple of 64");
-        assert!(bytes.values("9223372036854779904").unwrap_err().contains("more than a CPU addresses"));
+        assert!(bytes.values("9223372036854779904").unwrap_err().contains("more than 64 TiB"));
         assert_eq!(Key::PAGES.values("1Gi").unwrap_err(), "'1Gi' is none of: 4Ki, 2Mi, all");
         assert_eq!(Key::PAGES.values("all").unwrap().len(), 2);
         assert_eq!(Key::THREADS.values("0").unwrap_err(), "0 is not between 1 and 1024");

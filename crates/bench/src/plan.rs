@@ -36,8 +36,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::measure::{self, Cell, Form, Key, Measure};
-use crate::room;
+use crate::measure::{self, Cell, Key, Measure};
 use crate::value::{self, Value};
 use yaml::Node;
 
@@ -234,7 +233,7 @@ impl Plan {
         let mut is_met = false;
         for experiment in &mut self.experiments {
             if let Some(key) = experiment.key(name).filter(|key| !experiment.kept.contains(&key.name)) {
-                let values = key.list(texts.split(',').map(|text| values(key, text))).map_err(refuse)?;
+                let values = key.list(texts.split(',').map(|text| key.values(text))).map_err(refuse)?;
                 experiment.sets.insert(key.name, values);
                 is_met = true;
             }
@@ -292,7 +291,7 @@ impl Experiment {
                 let keys: Vec<&str> = measure.keys().iter().map(|key| key.name).collect();
                 return Err(at.refuse(format!("'{key}' is no key of {}; it has: {}", measure.name(), keys.join(", "))));
             };
-            let values = known.list(node.items().iter().map(|item| item.parsed(|text| values(known, text))))?;
+            let values = known.list(node.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
             experiment.sets.insert(known.name, values);
         }
         Ok(experiment)
@@ -316,16 +315,6 @@ impl Experiment {
             )
         };
         self.measure.keys().iter().map(set).collect()
-    }
-}
-
-/// What a key can be set to, of which no number of bytes is so large that sums of them are none.
-fn values(key: &Key, text: &str) -> Result<Vec<Value>, String> {
-    let values = key.values(text)?;
-    let is_too_large = |value: &&Value| matches!(value, Value::Number(bytes) if *bytes > room::MOST_BYTES);
-    match values.iter().find(is_too_large).filter(|_| matches!(key.form, Form::Bytes { .. })) {
-        Some(bytes) => Err(format!("{bytes} bytes are more than 64 TiB, the most that can be mapped")),
-        None => Ok(values),
     }
 }
 

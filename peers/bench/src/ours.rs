@@ -1,5 +1,7 @@
 //! A cell of `remanent bench`.
 
+use std::ops::ControlFlow;
+
 use remanent_bench::plan::Plan;
 use remanent_bench::run::{Beginning, run};
 
@@ -14,7 +16,7 @@ pub(crate) fn median(metric: &str, keys: &[(&'static str, String)]) -> Result<f6
         plan.set(key, value)?;
     }
     let folder = tempfile::tempdir()?;
-    let results = run(&plan, folder.path(), Beginning::New, 1, false, |_| {})?;
+    let results = run(&plan, folder.path(), Beginning::New { seed: 1 }, false, |_| ControlFlow::Continue(()))?;
     let [cell] = results.cells.as_slice() else { return Err(format!("{} cells", results.cells.len()).into()) };
     let reason = || format!("{}: {:?} {}", cell.cell, cell.status, cell.reason.as_deref().unwrap_or_default());
     Ok(cell.found(metric).ok_or_else(reason)?.median)
