@@ -242,7 +242,7 @@ macro_rules! listed {
     };
 }
 
-/// The block of a number: [`Scatter::place`].
+/// The block of a number, as `Scatter::place` has it.
 macro_rules! scattered {
     () => {
         concat!(
