@@ -46,6 +46,11 @@ pub trait Measure: Sync {
     fn model(&self, _cell: &Cell, _device: &'static DeviceProfile, _seed: u64) -> Result<Sample> {
         Err(Error::unavailable(format!("'{}' is not of the device, and has no modelled form", self.name())))
     }
+    /// Whether a device that is modelled is waited for in real time: then [`Measure::sample`] runs on it, not
+    /// [`Measure::model`].
+    fn waits_for_devices(&self) -> bool {
+        false
+    }
 }
 
 /// All measurements.
@@ -298,7 +303,7 @@ impl Cell {
     /// # Errors
     /// `Unavailable`, when this machine, or a modelled device, has not what it takes.
     pub fn needs(&self) -> Result<Needs> {
-        match self.device() {
+        match self.virtual_device() {
             Some(device) => {
                 self.measure().model(self, device, 1).map(|_| Needs { sample_ns: 1_000_000, ..Needs::default() })
             }
@@ -311,7 +316,7 @@ impl Cell {
     /// # Errors
     /// `Wrong` when what was read back is not what was there.
     pub fn sample(&self, site: &mut Site, seed: u64) -> Result<Sample> {
-        match self.device() {
+        match self.virtual_device() {
             Some(device) => self.measure().model(self, device, seed),
             None => self.measure().sample(self, site, seed),
         }
@@ -323,6 +328,11 @@ impl Cell {
             Place::Modelled(name, _) => Some(model::profile(&name).expect("the plan was checked")),
             _ => None,
         }
+    }
+
+    /// The device whose time is computed, and not waited for.
+    fn virtual_device(&self) -> Option<&'static DeviceProfile> {
+        self.device().filter(|_| !self.measure().waits_for_devices())
     }
 
     /// # Panics

@@ -80,6 +80,11 @@ fn badges(page: &mut String, results: &Results) {
     if other_pages > 0 {
         badge("warn", format!("{other_pages} of {} cells with other pages than asked for", results.cells.len()));
     }
+    let costly = results.cells.iter().filter(|cell| costly_loop(cell).is_some()).count();
+    if costly > 0 {
+        let most = MOST_OVERHEAD * 100.0;
+        badge("warn", format!("in {costly} of {} cells the loop takes over {most} %", results.cells.len()));
+    }
     if results.machine.prefetchers != "off" {
         badge("", format!("prefetchers {}", results.machine.prefetchers));
     }
@@ -355,8 +360,9 @@ pub fn remark(cell: &CellResult) -> String {
         Status::Refused => "refused",
     };
     let provenance = cell.provenance.filter(|provenance| *provenance != Provenance::Measured).map(Provenance::as_str);
-    let pages = other_pages(cell);
-    let said = [provenance, pages.as_deref(), Some(status).filter(|text| !text.is_empty())];
+    let (pages, overhead) = (other_pages(cell), costly_loop(cell));
+    let said =
+        [provenance, pages.as_deref(), overhead.as_deref(), Some(status).filter(|text| !text.is_empty())];
     let said = said.into_iter().flatten().collect::<Vec<_>>().join(", ");
     [Some(said).filter(|said| !said.is_empty()), cell.reason.clone()]
         .into_iter()
@@ -369,6 +375,14 @@ pub fn remark(cell: &CellResult) -> String {
 fn other_pages(cell: &CellResult) -> Option<String> {
     let real = value::short_bytes(cell.page_bytes? as u64);
     (cell.cell.keys.get("pages")?.to_string() != real).then(|| format!("{real} pages"))
+}
+
+/// The part of a sample's time that reading the clock and the loop around the accesses may take before it is told.
+const MOST_OVERHEAD: f64 = 0.01;
+
+/// What the loop of a cell takes, where that is much.
+fn costly_loop(cell: &CellResult) -> Option<String> {
+    (cell.overhead > MOST_OVERHEAD).then(|| format!("loop up to {} %", short(100.0 * cell.overhead)))
 }
 
 fn percentiles(page: &mut String, cells: &[&CellResult]) {
@@ -471,6 +485,10 @@ mod tests {
         cell.provenance = Some(Provenance::Emulated);
         cell.reason = Some("a < b".into());
         assert_eq!(remark(cell), "emulated, 4Ki pages, too few samples: a < b");
+        cell.overhead = 0.01;
+        assert!(!remark(cell).contains("loop"));
+        cell.overhead = 0.034;
+        assert_eq!(remark(cell), "emulated, 4Ki pages, loop up to 3.40 %, too few samples: a < b");
         results.machine.governor = Some("powersave".into());
         results.disturbance.migrations = Some(3);
         results.disturbance.waits = 77;
@@ -480,6 +498,7 @@ mod tests {
             "3 migrations to other CPUs",
             "waited 77 times",
             "1 of 1 cells with other pages",
+            "in 1 of 1 cells the loop takes over 1 %",
             "a &lt; b",
         ] {
             assert!(page.contains(text), "{text}: {page}");

@@ -1,9 +1,8 @@
 //! The join with a table that survives.
 
-use std::fs;
 use std::path::Path;
 
-use pmem::{Layout, Mapped, PartOptions, Pool};
+use pmem::{DeviceProfile, Heap, Layout, Mapped, Media, Modelled, PartOptions, Pool};
 
 use super::durable::{Durable, DurableTable};
 use super::relations::{Input, Relations, Shape, with_shape};
@@ -11,9 +10,11 @@ use super::row::Matched;
 use super::table::part_rows;
 use super::{Times, checked};
 use crate::clock::monotonic_ns;
+use crate::code::{Access, Fence};
 use crate::crew;
 use crate::error::{Error, Result};
 use crate::memory::Place;
+use crate::model::Touch;
 use crate::room;
 
 /// A join whose table is built in a pool, and durable row by row or block by block.
@@ -36,14 +37,41 @@ impl DurableJoin {
     /// told as `clear_ns`.
     ///
     /// # Errors
-    /// `Unavailable` when there is no thread, or one cannot be had; `Pool` when the pool cannot be made or written; `Wrong`
-    /// when the join has not found what it must.
+    /// `NoRoom` when the pool does not fit; `Unavailable` when there is no thread, or one cannot be had; `Pool` when the pool
+    /// cannot be made or written; `Wrong` when the join has not found what it must.
     pub fn run(&self, relations: &Relations, folder: &Path) -> Result<Times> {
         room::check(&Place::Folder(folder.to_owned()), self.pool_bytes(relations.input()))?;
+        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        self.run_on(relations, Mapped::new(), &path)
+    }
+
+    /// The same in main memory, where every write-back and fence takes as long as it would on a device. Loads do not.
+    ///
+    /// # Errors
+    /// As [`DurableJoin::run`], and `Unavailable` when the profile does not say how long that is.
+    pub fn run_modelled(&self, relations: &Relations, device: &'static DeviceProfile) -> Result<Times> {
+        self.check_profile(device)?;
+        room::check(&Place::Dram, self.pool_bytes(relations.input()))?;
+        self.run_on(relations, Modelled::new(Heap::new(), device), Path::new("/join"))
+    }
+
+    /// # Errors
+    /// `Unavailable` when a profile does not say how long making rows durable takes.
+    pub(super) fn check_profile(&self, device: &DeviceProfile) -> Result<()> {
+        // Heads are flushed in either case.
+        let accesses = match self.durable {
+            Durable::EachRow => &[Access::Clwb][..],
+            Durable::Blocks => &[Access::Clwb, Access::NonTemporal],
+        };
+        let check = |&access: &Access| Touch::new(device, access, Fence::Sfence, 64, true).map(|_| ());
+        accesses.iter().try_for_each(check)
+    }
+
+    fn run_on<M: Media>(&self, relations: &Relations, media: M, path: &Path) -> Result<Times> {
         if self.build_threads == 0 || self.probe_threads == 0 {
             return Err(Error::unavailable(format!("a join by no thread: {self:?}")));
         }
-        let times = with_shape!(relations.input().shape, R, S => self.run_as::<R, S>(relations, folder))?;
+        let times = with_shape!(relations.input().shape, R, S => self.run_as::<M, R, S>(relations, media, path))?;
         checked(times, relations)
     }
 
@@ -57,14 +85,18 @@ impl DurableJoin {
         (POOL_BYTES + self.table_bytes(input)).next_multiple_of(4096)
     }
 
-    fn run_as<const R: usize, const S: usize>(&self, relations: &Relations, folder: &Path) -> Result<Times> {
+    fn run_as<M: Media, const R: usize, const S: usize>(
+        &self,
+        relations: &Relations,
+        media: M,
+        path: &Path,
+    ) -> Result<Times> {
         let (r, s) = (relations.r::<R>(), relations.s::<S>());
         let started = monotonic_ns();
         let options = PartOptions::single(self.pool_bytes(relations.input()));
-        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        let pool = Pool::create(Mapped::new(), &path, LAYOUT, &options)?;
+        let pool = Pool::create(media.clone(), path, LAYOUT, &options)?;
         // It is used without a name from here on, so that nothing is left whatever ends the process.
-        fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
+        media.remove(path)?;
         let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
         table.populate()?;
         let clear_ns = monotonic_ns() - started;
@@ -102,5 +134,22 @@ mod tests {
             }
         }
         std::fs::remove_dir(&folder).expect("nothing is left in it");
+    }
+
+    /// Two fences a row, of which each waits for a write-back: whatever the CPU takes comes on top.
+    #[test]
+    fn a_modelled_device_is_waited_for_at_every_fence() {
+        let input = Input { r_rows: 2000, s_rows: 10, ..Input::narrow(1, 3) };
+        let relations = input.make().unwrap();
+        let device = |name| DeviceProfile::named(name).unwrap();
+        for (durable, fences) in [(Durable::EachRow, 2.0), (Durable::Blocks, 2.0 / 8.0)] {
+            let join = DurableJoin { durable, build_threads: 1, probe_threads: 1 };
+            let optane = device("optane-100-six-dimms");
+            let times = join.run_modelled(&relations, optane).unwrap();
+            let least_ns = 2000.0 * fences * optane.flush_persist_ns.unwrap();
+            assert!(times.build_ns as f64 >= least_ns, "{durable:?}: {times:?}");
+            let refused = join.run_modelled(&relations, device("cxl-type-3-fast"));
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        }
     }
 }

@@ -134,12 +134,23 @@ impl Measure for Joins {
         // As if ten million rows were built and looked up in a second.
         let sample_ns = 100 * (input.r_rows + input.s_rows) as u64;
         let needs = Needs { threads, sample_ns, ..Needs::default() };
-        match way(cell) {
-            Way::Durable(_) if !matches!(cell.memory(), Some(Place::Folder(_))) => {
+        match (way(cell), cell.memory()) {
+            (Way::Durable(join), Some(Place::Modelled(_, 1))) => {
+                join.check_profile(cell.device().expect("it is modelled"))?;
+                Ok(needs)
+            }
+            (_, Some(Place::Modelled(_, 2..))) => {
+                Err(Error::unavailable("a pool on several modelled devices is not modelled".into()))
+            }
+            (Way::Volatile(_), Some(Place::Modelled(..))) => {
+                let method = cell.word("method");
+                Err(Error::unavailable(format!("{method} waits for no write: of a device only its writes are modelled")))
+            }
+            (Way::Durable(_), place) if !matches!(place, Some(Place::Folder(_))) => {
                 Err(Error::unavailable(format!("{} needs a folder for its pool", cell.word("method"))))
             }
-            Way::Durable(join) => Ok(Needs { written_bytes: join.table_bytes(&input), ..needs }),
-            Way::Volatile(join) => {
+            (Way::Durable(join), _) => Ok(Needs { written_bytes: join.table_bytes(&input), ..needs }),
+            (Way::Volatile(join), _) => {
                 if let Method::Radix(passes) = join.method
                     && !passes.is_possible()
                 {
@@ -151,10 +162,20 @@ impl Measure for Joins {
         }
     }
 
+    fn waits_for_devices(&self) -> bool {
+        true
+    }
+
     fn sample(&self, cell: &Cell, site: &mut Site, _seed: u64) -> Result<Sample> {
         let relations = site.relations(&input(cell))?;
         let times: Times = match (way(cell), cell.memory()) {
             (Way::Durable(join), Some(Place::Folder(folder))) => join.run(&relations, &folder)?,
+            (Way::Durable(join), Some(Place::Modelled(..))) => {
+                let times = join.run_modelled(&relations, cell.device().expect("it is modelled"))?;
+                let (build, ms) = (times.build_per_second() / 1e6, times.build_ns as f64 / 1e6);
+                // Looking rows up takes what it does in main memory.
+                return Ok(Sample { values: vec![None, Some(build), None, Some(ms)], ..Sample::default() });
+            }
             (Way::Durable(_), _) => return Err(Error::unavailable("a durable join needs a folder".into())),
             (Way::Volatile(join), _) => {
                 let memory = site.memory(cell)?;
@@ -168,7 +189,8 @@ impl Measure for Joins {
     }
 }
 
-/// What a cell takes beside its memory: bytes of relations, which are in ordinary memory, and of the pool in its folder.
+/// What a cell takes beside its memory: bytes of relations, which are in ordinary memory, and of the pool in its folder, or in
+/// ordinary memory where its device is modelled.
 pub fn beside(cell: &Cell) -> (u64, u64) {
     let input = input(cell);
     let pool_bytes = match way(cell) {
@@ -237,7 +259,7 @@ mod tests {
     fn every_method_is_measured_where_it_can_be() {
         let folder = tempfile::tempdir().unwrap();
         let mut plan = Plan::built_in("join").unwrap();
-        let memory = format!("dram,{}", folder.path().display());
+        let memory = format!("dram,{},model:optane-100-dimm", folder.path().display());
         for (key, text) in [
             ("memory", memory.as_str()),
             ("method", "all"),
@@ -251,11 +273,14 @@ mod tests {
         for cell in plan.cells().unwrap() {
             let is_durable = cell.word("method").starts_with("durable");
             match Joins.needs(&cell) {
+                Err(error) if cell.device().is_some() => assert!(!is_durable, "{cell}: {error}"),
                 Err(error) => assert!(is_durable && cell.word("memory") == "dram", "{cell}: {error}"),
                 Ok(_) => {
                     let mut site = Site::new([&cell], Duration::ZERO).unwrap();
                     let sample = Joins.sample(&cell, &mut site, 1).unwrap();
-                    assert!(sample.values.iter().all(|value| value.unwrap() > 0.0), "{cell}");
+                    let told = sample.values.iter().flatten();
+                    assert!(told.clone().all(|value| *value > 0.0), "{cell}");
+                    assert_eq!(told.count(), if cell.device().is_some() { 2 } else { 4 }, "{cell}");
                 }
             }
         }

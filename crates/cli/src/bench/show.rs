@@ -199,10 +199,11 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
                 // Pages of each size are mapped apart, and relations are made whatever the place.
                 let pages = cell.keys.get("pages").map(ToString::to_string).unwrap_or_default();
                 need(place_of(cell), pages, needs.memory_bytes as u64);
-                if cell.measure == "join" && cell.device().is_none() {
+                if cell.measure == "join" {
                     let (relations_bytes, pool_bytes) = bench::join::beside(cell);
+                    let place = if cell.device().is_some() { "dram".into() } else { place_of(cell) };
                     need("dram".into(), "relations".into(), relations_bytes);
-                    need(place_of(cell), "pool".into(), pool_bytes);
+                    need(place, "pool".into(), pool_bytes);
                 }
             }
             Err(error) => skipped.push((cell.to_string(), error.to_string())),
