@@ -361,8 +361,7 @@ pub fn remark(cell: &CellResult) -> String {
     };
     let provenance = cell.provenance.filter(|provenance| *provenance != Provenance::Measured).map(Provenance::as_str);
     let (pages, overhead) = (other_pages(cell), costly_loop(cell));
-    let said =
-        [provenance, pages.as_deref(), overhead.as_deref(), Some(status).filter(|text| !text.is_empty())];
+    let said = [provenance, pages.as_deref(), overhead.as_deref(), Some(status).filter(|text| !text.is_empty())];
     let said = said.into_iter().flatten().collect::<Vec<_>>().join(", ");
     [Some(said).filter(|said| !said.is_empty()), cell.reason.clone()]
         .into_iter()

@@ -117,7 +117,8 @@ pub fn run(
         cells: &cells,
         site: &mut site,
         ceilings: &ceilings,
-        began_ns: monotonic_ns().saturating_sub(spent_ns),
+        began_ns: monotonic_ns(),
+        spent_ns,
         seed: journal.seed(),
         rounds: courses.iter().map(|course| course.samples.len()).max().unwrap_or(0),
         earlier: entries.last().map_or(no_disturbance, |entry| entry.disturbance),
@@ -125,7 +126,7 @@ pub fn run(
         first_error,
     };
     running.go_on(&mut courses, &mut journal, &mut watch)?;
-    let (elapsed_ns, disturbance) = (monotonic_ns() - running.began_ns, running.disturbance());
+    let (elapsed_ns, disturbance) = (running.elapsed_ns(), running.disturbance());
     if let Some(error) = running.first_error.filter(|_| courses.iter().all(Course::is_without_any)) {
         return Err(error);
     }
@@ -164,8 +165,9 @@ struct Running<'r> {
     cells: &'r [Cell],
     site: &'r mut Site,
     ceilings: &'r Ceilings,
-    /// When the run began, as if it had never been interrupted.
+    /// When this part of the run began, and how long those before took: together maybe longer than the machine is up.
     began_ns: u64,
+    spent_ns: u64,
     seed: u64,
     /// Rounds before this part of the run.
     rounds: usize,
@@ -194,7 +196,7 @@ impl Running<'_> {
                 return Ok(());
             }
             for cell in order {
-                let elapsed_ns = monotonic_ns() - self.began_ns;
+                let elapsed_ns = self.elapsed_ns();
                 if elapsed_ns >= self.plan.enough.budget_ns {
                     return Ok(());
                 }
@@ -228,12 +230,16 @@ impl Running<'_> {
         };
         course.take_up(&turn);
         course.is_finished |= course.is_enough(cell, &self.plan.enough);
-        let (elapsed_ns, disturbance) = (monotonic_ns() - self.began_ns, self.disturbance());
+        let (elapsed_ns, disturbance) = (self.elapsed_ns(), self.disturbance());
         journal.add(&Entry { cell: number, turn, elapsed_ns, disturbance })
     }
 
     fn ceilings_of(&self, cell: &Cell) -> Ceilings {
         if cell.device().is_some() { Ceilings::default() } else { self.ceilings.clone() }
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.spent_ns + (monotonic_ns() - self.began_ns)
     }
 
     /// Of the whole run, up to now.
@@ -471,12 +477,13 @@ mod tests {
         let mut journal = Journal::create(folder.path(), &cells, plan.enough, 1, &machine).unwrap();
         let disturbance = Disturbance { steal_ms: 1 << 40, switches: 0, waits: 0, migrations: Some(1 << 40) };
         let turn = Turn::Refused("it is not true".into());
-        journal.add(&Entry { cell: 1, turn, elapsed_ns: 5 << 40, disturbance }).unwrap();
-        let more_time = Plan { enough: Enough { budget_ns: 6 << 40, ..plan.enough }, ..plan };
+        // Longer than any machine is up.
+        journal.add(&Entry { cell: 1, turn, elapsed_ns: 1 << 60, disturbance }).unwrap();
+        let more_time = Plan { enough: Enough { budget_ns: 2 << 60, ..plan.enough }, ..plan };
         let results = go(&more_time, folder.path(), RESUMED).unwrap();
         let of = |cell: usize| (results.cells[cell].status, results.cells[cell].reason.as_deref());
         assert_eq!([of(0), of(1)], [(Status::Precise, None), (Status::Refused, Some("it is not true"))]);
-        assert!(results.disturbance.steal_ms >= 1 << 40 && results.elapsed_ns >= 5 << 40);
+        assert!(results.disturbance.steal_ms >= 1 << 40 && results.elapsed_ns >= 1 << 60);
         assert!(results.disturbance.migrations.is_none_or(|count| count >= 1 << 40));
         assert_eq!(results.started_s, journal.started_s());
     }

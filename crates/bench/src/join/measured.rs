@@ -144,7 +144,9 @@ impl Measure for Joins {
             }
             (Way::Volatile(_), Some(Place::Modelled(..))) => {
                 let method = cell.word("method");
-                Err(Error::unavailable(format!("{method} waits for no write: of a device only its writes are modelled")))
+                Err(Error::unavailable(format!(
+                    "{method} waits for no write: of a device only its writes are modelled"
+                )))
             }
             (Way::Durable(_), place) if !matches!(place, Some(Place::Folder(_))) => {
                 Err(Error::unavailable(format!("{} needs a folder for its pool", cell.word("method"))))
