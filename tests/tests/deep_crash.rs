@@ -1,14 +1,16 @@
-//! The deep crash lane: random lives of pools, striped and single, and of stores, and pools that are made and removed, on
-//! memory and on page-cached files, each crashed and killed at every event. It counts by protocol, and fails when it has
+//! The deep crash lane: random lives of pools, striped and single, and of stores, pools that are made and removed, and durable
+//! tables of joins, on memory and on page-cached files, each crashed and killed at every event. It counts by protocol, and fails when it has
 //! reached less than 95 % of the calls of the seam in the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bench::join::Durable;
 use crash::{Campaign, Policy, Protocol, Report, Tally};
 use pmem::Granularity;
 use remanent_tests::coverage::{self, Line};
 use remanent_tests::deep::{Budget, print_counters};
+use remanent_tests::join::TableSteps;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::removal::MakeAndRemove;
 use remanent_tests::store::StoreSteps;
@@ -80,6 +82,10 @@ fn random_lives_of_pools_and_stores_survive_every_image() {
             sum.add(&run(&MakeAndRemove, &MakeAndRemove, seed * 4 + offset), |_| "removal");
             let life = PoolSteps { reader_first: false, ..PoolSteps::everything() };
             sum.add(&run(&life, &"everything", seed * 4 + offset), |operation| life.protocol(operation));
+        }
+        for durable in [Durable::EachRow, Durable::Blocks] {
+            let life = TableSteps { durable, insertions: 12 };
+            sum.add(&run(&life, &durable, seed * 4), |_| "join");
         }
         let life = PoolSteps::with_a_failed_write_back(5);
         sum.add(&run(&life, &"a failed write-back", seed * 4), |operation| life.protocol(operation));

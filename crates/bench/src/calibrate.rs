@@ -79,7 +79,9 @@ fn find<'r>(results: &'r Results, measure: &str, words: &[(&str, &str)], metric:
         cell.cell.measure == measure && words.iter().all(has)
     };
     let precise = results.cells.iter().filter(|cell| cell.status == Status::Precise);
-    precise.filter(is_one).find_map(|cell| cell.found(metric))
+    let found = precise.filter(is_one).filter_map(|cell| cell.found(metric));
+    // A cell is precise by its first metric, but this may be another.
+    found.into_iter().find(|found| found.is_precise(results.enough.precision))
 }
 
 #[cfg(test)]

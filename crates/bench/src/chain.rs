@@ -1,19 +1,20 @@
 //! Loads that wait for one another: each line has the address of the next, so that the time of a step is the latency of a
-//! load, and no prefetcher can run ahead. Several chains at a time show how many misses a core keeps under way.
+//! load, and no prefetcher knows where it leads. One that brings neighbours all the same brings what comes soon: as soon as the
+//! locality is small. Several chains at a time show how many misses a core keeps under way.
 
 use std::ptr;
 
-use fastrand::Rng;
 use pmem::DeviceProfile;
 
 use crate::clock::{Clock, ticks};
-use crate::code::{Access, Fence};
+use crate::code::{self, Access, Fence};
 use crate::crew::{self, Done};
 use crate::error::Result;
+use crate::machine;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
 use crate::model::{self, Program, Touch};
-use crate::pattern::{Pattern, Walk};
+use crate::pattern::{Pattern, Permutation, Walk};
 use crate::site::Site;
 
 /// The measurement `load`.
@@ -30,7 +31,7 @@ const LINE_BYTES: usize = 64;
 /// Steps between two readings of the clock are multiples of this.
 const UNROLLED: usize = 16;
 
-/// Steps of each chain in a sample, at least; a long cycle is followed over so many of its lines.
+/// Steps of each chain in a sample; of a cycle that no cache has no more than meet no line twice.
 const STEPS: usize = 1 << 18;
 
 impl Measure for Chains {
@@ -96,12 +97,20 @@ impl Measure for Chains {
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let clock = Clock::get();
         let _alone = crew::alone()?;
-        let mut cycle = Cycle::new(site.memory(cell)?, cell.len("size"), cell.len("locality"), seed);
-        let chains = cell.len("chains");
-        // Once around, or as far, so that what fits into caches is there.
-        let lines = (cell.len("size") / LINE_BYTES).min(STEPS);
-        cycle.follow(chains, lines);
-        let (taken, steps) = cycle.follow(chains, STEPS);
+        let (size, chains) = (cell.len("size"), cell.len("chains"));
+        let memory = site.memory(cell)?;
+        let mut cycle = Cycle::new(memory, size, cell.len("locality"), chains, seed);
+        let each = size / LINE_BYTES / chains;
+        let steps = if size as u64 > machine::cache_bytes() {
+            // Writing the cycle has left the end of it in the caches.
+            code::evict(cycle.memory(), size);
+            each.clamp(UNROLLED, STEPS)
+        } else {
+            // Once around: writing the cycle has brought all of it into some cache, and this into the nearest.
+            cycle.follow(each.min(STEPS));
+            STEPS
+        };
+        let (taken, steps) = cycle.follow(steps);
         let taken = taken.saturating_sub(clock.pair_ticks) as f64;
         let step = taken / (steps as f64 / chains as f64);
         let values = vec![Some(clock.ns(step)), Some(step), Some(steps as f64 * 1e3 / clock.ns(taken))];
@@ -128,10 +137,10 @@ unsafe impl Send for Cycle<'_> {}
 
 /// A cycle through the lines of a working set.
 #[derive(Debug)]
-pub struct Cycle<'m> {
+pub(crate) struct Cycle<'m> {
     memory: &'m Memory,
-    /// Addresses along the cycle, equally far apart: where chains start.
-    starts: [*const u8; MAX_CHAINS],
+    /// Where each chain is: at the start equally far apart along the cycle.
+    at: Vec<*const u8>,
 }
 
 impl<'m> Cycle<'m> {
@@ -140,39 +149,42 @@ impl<'m> Cycle<'m> {
     /// have one order, each from another line on: that is quickly written, and no prefetcher learns thousands of lines.
     ///
     /// # Panics
-    /// If there is no line, or the memory is shorter.
-    pub fn new(memory: &'m mut Memory, len_bytes: usize, locality_bytes: usize, seed: u64) -> Cycle<'m> {
+    /// If there is no line, or the memory is shorter; if there is no chain, or are more than [`MAX_CHAINS`].
+    pub(crate) fn new(
+        memory: &'m mut Memory,
+        len_bytes: usize,
+        locality_bytes: usize,
+        chains: usize,
+        seed: u64,
+    ) -> Cycle<'m> {
         assert!(len_bytes >= LINE_BYTES && len_bytes <= memory.len_bytes(), "{len_bytes} bytes");
+        assert!((1..=MAX_CHAINS).contains(&chains), "{chains} chains");
         memory.filled_bytes = 0;
-        let order = Order::new(len_bytes / LINE_BYTES, locality_bytes / LINE_BYTES, &mut Rng::with_seed(seed));
+        let order = Order::new(len_bytes / LINE_BYTES, locality_bytes / LINE_BYTES, seed);
         let address = |line: usize| memory.base().wrapping_add(line * LINE_BYTES);
-        let first = order.line(0, 0);
+        let first = order.line(0);
         let mut last = first;
-        for (block, count) in order.counts() {
-            for at in usize::from(block == 0)..count {
-                let line = order.line(block, at);
-                // SAFETY: the line lies in the memory, which nobody else has; its start is aligned.
-                unsafe { address(last).cast::<*const u8>().write(address(line)) };
-                last = line;
-            }
+        for place in 1..order.lines {
+            let line = order.line(place);
+            // SAFETY: the line lies in the memory, which nobody else has; its start is aligned.
+            unsafe { address(last).cast::<*const u8>().write(address(line)) };
+            last = line;
         }
         // SAFETY: as above.
         unsafe { address(last).cast::<*const u8>().write(address(first)) };
-        let starts = std::array::from_fn(|chain| address(order.nth(chain * order.lines / MAX_CHAINS)).cast_const());
-        Cycle { memory, starts }
+        let start = |chain| address(order.line(chain * order.lines / chains)).cast_const();
+        Cycle { memory, at: (0..chains).map(start).collect() }
     }
 
-    /// Follows `chains` chains for at least so many steps each: the ticks that it took, and the steps of all chains.
-    ///
-    /// # Panics
-    /// If there is no chain, or are more than [`MAX_CHAINS`].
-    pub fn follow(&mut self, chains: usize, steps: usize) -> (u64, u64) {
+    /// Follows each chain for at least so many steps: the ticks that it took, and the steps of all chains.
+    pub(crate) fn follow(&mut self, steps: usize) -> (u64, u64) {
         let turns = steps.div_ceil(UNROLLED);
+        let chains = self.at.len();
         macro_rules! among {
             ($($count:literal)*) => {
                 match chains {
-                    // SAFETY: every start lies on the cycle, which is closed and lies in borrowed memory.
-                    $($count => unsafe { follow::<$count>(&mut self.starts, turns) },)*
+                    // SAFETY: every chain is on the cycle, which is closed and lies in borrowed memory.
+                    $($count => unsafe { follow::<$count>(&mut self.at, turns) },)*
                     _ => panic!("{chains} chains"),
                 }
             };
@@ -182,8 +194,8 @@ impl<'m> Cycle<'m> {
     }
 
     /// Stores to every line of the cycle what is there already, so that it is in the cache and dirty.
-    pub fn touch(&mut self) {
-        let mut at = self.starts[0];
+    pub(crate) fn touch(&mut self) {
+        let mut at = self.at[0];
         loop {
             // SAFETY: an address on the cycle, whose lines nobody else has.
             unsafe {
@@ -191,81 +203,68 @@ impl<'m> Cycle<'m> {
                 at.cast_mut().cast::<*const u8>().write_volatile(next);
                 at = next;
             }
-            if at == self.starts[0] {
+            if at == self.at[0] {
                 return;
             }
         }
     }
 
     /// The memory that it lies in.
-    pub fn memory(&self) -> &'m Memory {
+    pub(crate) fn memory(&self) -> &'m Memory {
         self.memory
-    }
-
-    /// How many bytes of its pages there are.
-    pub fn page_bytes(&self) -> usize {
-        self.memory.page_bytes()
     }
 }
 
-/// In which order a cycle meets lines.
+/// In which order a cycle meets lines; it takes no memory, which a large one would have little of.
 struct Order {
     lines: usize,
     block_lines: usize,
-    /// Each block's number, in the order in which they are met, and where in the order of its lines it begins.
-    blocks: Vec<(usize, usize)>,
-    within: Vec<usize>,
-    /// The same of the block at the end that has not so many lines.
-    within_last: Vec<usize>,
+    /// The blocks in the order in which they are met, and the lines of a whole one.
+    blocks: Permutation,
+    within: Permutation,
+    /// Of the block at the end that has fewer lines: where it is met, and its lines. Where all are whole it is met last.
+    short_at: usize,
+    within_short: Permutation,
 }
 
 impl Order {
-    fn new(lines: usize, block_lines: usize, rng: &mut Rng) -> Order {
+    fn new(lines: usize, block_lines: usize, seed: u64) -> Order {
         let block_lines = block_lines.clamp(1, lines);
-        let mut shuffled = |count: usize| {
-            let mut all: Vec<usize> = (0..count).collect();
-            rng.shuffle(&mut all);
-            all
-        };
-        let (within, within_last) = (shuffled(block_lines), shuffled(lines % block_lines));
-        let numbers = shuffled(lines.div_ceil(block_lines));
-        let blocks = numbers.into_iter().map(|number| (number, rng.usize(0..block_lines))).collect();
-        Order { lines, block_lines, blocks, within, within_last }
-    }
-
-    /// The blocks in their order, with the number of their lines.
-    fn counts(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.blocks.iter().enumerate().map(|(block, (number, _))| (block, self.count(*number)))
-    }
-
-    fn count(&self, number: usize) -> usize {
-        self.block_lines.min(self.lines - number * self.block_lines)
-    }
-
-    /// A line of the block that is met at this place among the blocks.
-    fn line(&self, block: usize, at: usize) -> usize {
-        let (number, from) = self.blocks[block];
-        let count = self.count(number);
-        let within = if count == self.block_lines { &self.within } else { &self.within_last };
-        number * self.block_lines + within[(at + from) % count]
+        let short_lines = lines % block_lines;
+        let blocks = Permutation::new(lines.div_ceil(block_lines), seed);
+        let number = lines / block_lines;
+        let is_short = |at: &usize| short_lines > 0 && blocks.line(*at) == number;
+        Order {
+            lines,
+            block_lines,
+            short_at: (0..lines.div_ceil(block_lines)).find(is_short).unwrap_or(number),
+            within: Permutation::new(block_lines, seed.wrapping_add(1)),
+            within_short: Permutation::new(short_lines.max(1), seed.wrapping_add(2)),
+            blocks,
+        }
     }
 
     /// The line that is met at this place among all.
-    fn nth(&self, mut place: usize) -> usize {
-        for (block, count) in self.counts() {
-            if place < count {
-                return self.line(block, place);
-            }
-            place -= count;
+    fn line(&self, place: usize) -> usize {
+        let short_lines = self.lines % self.block_lines;
+        let short_from = self.short_at * self.block_lines;
+        if (short_from..short_from + short_lines).contains(&place) {
+            return self.lines - short_lines + self.within_short.line(place - short_from);
         }
-        unreachable!("there are {} lines", self.lines)
+        // Behind the short block, what it lacks is missing.
+        let behind = if place >= short_from + short_lines { self.block_lines - short_lines } else { 0 };
+        let (block, at) = ((place + behind) / self.block_lines, (place + behind) % self.block_lines);
+        let number = self.blocks.line(block);
+        // Another first line in each block.
+        let from = number.wrapping_mul(0x9e37_79b9) >> 7;
+        number * self.block_lines + self.within.line((at + from % self.block_lines) % self.block_lines)
     }
 }
 
 /// # Safety
-/// The first `K` places are addresses of a closed cycle of readable addresses.
+/// There are `K` places, addresses of a closed cycle of readable addresses.
 #[inline(never)]
-unsafe fn follow<const K: usize>(places: &mut [*const u8; MAX_CHAINS], turns: usize) -> u64 {
+unsafe fn follow<const K: usize>(places: &mut [*const u8], turns: usize) -> u64 {
     let mut at: [*const u8; K] = std::array::from_fn(|chain| places[chain]);
     let start = ticks();
     for _ in 0..turns {
@@ -278,7 +277,7 @@ unsafe fn follow<const K: usize>(places: &mut [*const u8; MAX_CHAINS], turns: us
     }
     let taken = ticks() - start;
     // Where the chains are is needed later, so no load can be left out.
-    places[..K].copy_from_slice(&at);
+    places.copy_from_slice(&at);
     taken
 }
 
@@ -294,26 +293,39 @@ mod tests {
     fn a_cycle_meets_every_line_and_stays_in_a_block() {
         let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 16).unwrap();
         let base = memory.base().addr();
-        let mut cycle = Cycle::new(&mut memory, 40_000, 4096, 5);
-        let lines = 40_000 / 64;
-        let mut met = Vec::new();
-        let mut at = cycle.starts[0];
-        for _ in 0..lines {
-            met.push((at.addr() - base) / 64);
-            // SAFETY: an address on the cycle.
-            at = unsafe { at.cast::<*const u8>().read() };
+        for (len_bytes, locality_bytes) in [(40_000, 4096), (1 << 16, 4096), (40_000, 64), (40_000, 1 << 20), (64, 64)]
+        {
+            let cycle = Cycle::new(&mut memory, len_bytes, locality_bytes, 1, 5);
+            let (lines, block_lines) = (len_bytes / 64, locality_bytes / 64);
+            let mut met = Vec::new();
+            let mut at = cycle.at[0];
+            for _ in 0..lines {
+                met.push((at.addr() - base) / 64);
+                // SAFETY: an address on the cycle.
+                at = unsafe { at.cast::<*const u8>().read() };
+            }
+            assert_eq!(at, cycle.at[0]);
+            assert_eq!(met.iter().collect::<BTreeSet<_>>().len(), lines);
+            let blocks = met.windows(2).filter(|pair| pair[0] / block_lines != pair[1] / block_lines).count();
+            assert!(blocks < lines.div_ceil(block_lines), "{blocks} changes of block");
+            let in_order = met.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+            assert!(lines == 1 || in_order < lines / 8, "{in_order} lines follow their neighbour");
         }
-        assert_eq!(at, cycle.starts[0]);
-        assert_eq!(met.iter().collect::<BTreeSet<_>>().len(), lines);
-        let blocks = met.windows(2).filter(|pair| pair[0] / 64 != pair[1] / 64).count();
-        assert!(blocks <= lines.div_ceil(64), "{blocks} changes of block");
-        let in_order = met.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
-        assert!(in_order < lines / 8, "{in_order} lines follow their neighbour");
+    }
+
+    /// Until each has met its part, no chain meets a line that another has met.
+    #[test]
+    fn chains_have_parts_of_their_own() {
+        let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 18).unwrap();
         for chains in 1..=MAX_CHAINS {
-            let (taken, steps) = cycle.follow(chains, 100);
-            assert!(taken > 0 && steps == (112 * chains) as u64);
+            let mut cycle = Cycle::new(&mut memory, 1 << 18, 4096, chains, 5);
+            let mut met = BTreeSet::new();
+            let each = (1 << 12) / chains / UNROLLED;
+            for _ in 0..each {
+                assert!(cycle.at.iter().all(|at| met.insert(at.addr())), "{chains}");
+                let (taken, steps) = cycle.follow(UNROLLED);
+                assert!(taken > 0 && steps == (UNROLLED * chains) as u64);
+            }
         }
-        let starts: BTreeSet<_> = cycle.starts.iter().collect();
-        assert_eq!(starts.len(), MAX_CHAINS, "chains never run together");
     }
 }

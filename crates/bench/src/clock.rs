@@ -42,21 +42,16 @@ impl Clock {
     fn calibrate() -> Clock {
         // Where it cannot be kept on a CPU it is calibrated all the same.
         let _alone = crew::alone();
-        let mut pairs = Vec::with_capacity(PAIRS);
-        let mut step_ticks = u64::MAX;
-        for _ in 0..PAIRS {
-            let (start, end) = (ticks(), ticks());
-            pairs.push(end - start);
-            // Steps show where two readings differ by the least.
-            let mut next = ticks();
-            let last = next;
-            while next == last {
-                next = ticks();
-            }
-            step_ticks = step_ticks.min(next - last);
-        }
+        let mut pairs: Vec<u64> = (0..PAIRS)
+            .map(|_| {
+                let start = ticks();
+                ticks() - start
+            })
+            .collect();
         pairs.sort_unstable();
-        step_ticks = greatest_common_divisor(pairs.iter().copied().filter(|ticks| *ticks > 0)).unwrap_or(step_ticks);
+        let reads: Vec<u64> = (0..PAIRS).map(|_| ticks_at_once()).collect();
+        let steps: Vec<u64> = reads.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        let step_ticks = step(&steps, &pairs);
         let (start_ticks, start_ns) = both();
         let (end_ticks, end_ns) = loop {
             let (now_ticks, now_ns) = both();
@@ -80,15 +75,25 @@ impl Clock {
     }
 }
 
-/// Euclid, over many numbers.
-fn greatest_common_divisor(numbers: impl Iterator<Item = u64>) -> Option<u64> {
-    let divisor = |mut a: u64, mut b: u64| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    numbers.reduce(divisor)
+/// The step of a counter of which reads one after the other were so far apart, and pairs of exact readings, in ascending order.
+/// Where reads come quicker than steps, many see no time pass, and the others one step. Else it divides what pairs are
+/// apart; a distance that hardly ever comes is none of the counter's.
+fn step(reads: &[u64], pairs: &[u64]) -> u64 {
+    let often = |count: usize, of: usize| count * 100 >= of;
+    let moved = reads.iter().copied().filter(|ticks| *ticks > 0);
+    if often(moved.clone().count().min(reads.len() - moved.clone().count()), reads.len()) {
+        return moved.min().expect("some moved");
+    }
+    let distances = pairs.chunk_by(|a, b| a == b).filter(|same| same[0] > 0 && often(same.len(), pairs.len()));
+    distances.map(|same| same[0]).reduce(greatest_common_divisor).unwrap_or(1)
+}
+
+/// Euclid's.
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// The counter and the system's clock at one time: of three readings the one that took least.
@@ -120,6 +125,19 @@ pub fn ticks() -> u64 {
         std::arch::asm!("rdtscp", "lfence", out("rax") low, out("rdx") high, out("rcx") _, options(nostack, preserves_flags));
     }
     high << 32 | low
+}
+
+/// The counter, whatever goes on: the quickest way to read it.
+#[cfg(target_arch = "x86_64")]
+fn ticks_at_once() -> u64 {
+    // SAFETY: reads the counter, which Linux lets programs do.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The counter, whatever goes on.
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks_at_once() -> u64 {
+    ticks()
 }
 
 /// The counter, when everything before has been executed and nothing after has begun.
@@ -159,9 +177,15 @@ mod tests {
     }
 
     #[test]
-    fn the_step_is_what_all_differences_are_multiples_of() {
-        assert_eq!(greatest_common_divisor([52, 26, 78].into_iter()), Some(26));
-        assert_eq!(greatest_common_divisor([7].into_iter()), Some(7));
-        assert_eq!(greatest_common_divisor([].into_iter()), None);
+    fn the_step_is_what_reads_show_or_distances_are_multiples_of() {
+        let pairs = [26, 52].map(|ticks| vec![ticks; 150]).concat();
+        assert_eq!(step(&[0, 26, 0, 52], &pairs), 26, "reads that see no time pass show it");
+        let uneven: Vec<u64> = [0, 28, 0, 29].repeat(9);
+        assert_eq!(step(&uneven, &[[56; 50], [57; 50]].concat()), 28, "a step that is no whole number of ticks");
+        assert_eq!(step(&[24; 40], &pairs), 26);
+        let odd = [pairs.clone(), vec![7301]].concat();
+        assert_eq!(step(&[24; 40], &odd), 26, "one distance that an interrupt made");
+        assert_eq!(step(&[24; 40], &[[50; 9], [51; 9]].concat()), 1);
+        assert_eq!(step(&[24; 40], &[0; 9]), 1);
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::measure::Better;
 use crate::results::{CellResult, Found, Results, Status};
+use crate::run::LEAST_VALUES;
 
 /// How a cell of one run stands to the same of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,7 +29,7 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Their 95 % intervals meet, or they differ by less than what is tolerated.
+    /// Their intervals meet, or they differ by less than what is tolerated.
     Same,
     /// They differ, for the better.
     Better,
@@ -41,9 +42,11 @@ pub enum Verdict {
 pub struct Comparison {
     /// Each metric of each cell that both runs have enough samples of.
     pub changes: Vec<Change>,
-    /// Cells of which one run has too few samples.
+    /// Cells and metrics of which one run has too few samples.
     pub too_few: Vec<String>,
-    /// Cells that only the first run has figures of.
+    /// Cells that the first run has figures of, and the second one has measured in vain, with its reason.
+    pub lost: Vec<String>,
+    /// Cells that only the first run has.
     pub only_before: Vec<String>,
     /// Cells that only the second run has figures of.
     pub only_after: Vec<String>,
@@ -59,18 +62,26 @@ impl Comparison {
     /// twice as much is tolerated.
     pub fn new(before: &Results, after: &Results, tolerance: f64) -> Comparison {
         let (first, second) = (by_name(before), by_name(after));
-        let (mut changes, mut too_few) = (Vec::new(), Vec::new());
+        let (mut pairs, mut too_few, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for (name, a) in &first {
             let Some(b) = second.get(name) else { continue };
             if [a.status, b.status].contains(&Status::Few) {
                 too_few.push(name.clone());
-                continue;
-            }
-            for (number, found) in a.metrics.iter().enumerate() {
-                let tolerance = if number == 0 { tolerance } else { OTHERS * tolerance };
-                changes.extend(b.found(&found.metric).map(|after| change(name, found, after, tolerance)));
+            } else if b.metrics.is_empty() {
+                lost.push(format!("{name}: {}", b.reason.as_deref().unwrap_or("no figures")));
+            } else {
+                for (number, of_a) in a.metrics.iter().enumerate() {
+                    let Some(of_b) = b.found(&of_a.metric) else { continue };
+                    if of_a.count.min(of_b.count) < LEAST_VALUES {
+                        too_few.push(format!("{} of {name}", of_a.metric));
+                        continue;
+                    }
+                    pairs.push((name, of_a, of_b, if number == 0 { tolerance } else { OTHERS * tolerance }));
+                }
             }
         }
+        let width = width_for(pairs.len());
+        let changes = pairs.into_iter().map(|(name, a, b, tolerance)| change(name, a, b, width, tolerance)).collect();
         let mut warnings = Vec::new();
         let mut differ = |what: &str, a: &str, b: &str| {
             if a != b {
@@ -87,12 +98,12 @@ impl Comparison {
             }
         }
         let (only_before, only_after) = (missing(&first, &second), missing(&second, &first));
-        Comparison { changes, too_few, only_before, only_after, warnings }
+        Comparison { changes, too_few, lost, only_before, only_after, warnings }
     }
 
-    /// Whether something has become worse.
+    /// Whether something has become worse, or can no longer be measured.
     pub fn has_regressed(&self) -> bool {
-        self.changes.iter().any(|change| change.verdict == Verdict::Worse)
+        !self.lost.is_empty() || self.changes.iter().any(|change| change.verdict == Verdict::Worse)
     }
 }
 
@@ -102,14 +113,33 @@ fn missing(of: &Named<'_>, other: &Named<'_>) -> Vec<String> {
     of.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
 }
 
-/// Cells that have figures.
 fn by_name(results: &Results) -> Named<'_> {
-    let cells = results.cells.iter().filter(|cell| !cell.metrics.is_empty());
-    cells.map(|cell| (cell.cell.to_string(), cell)).collect()
+    results.cells.iter().map(|cell| (cell.cell.to_string(), cell)).collect()
 }
 
-fn change(cell: &str, before: &Found, after: &Found, tolerance: f64) -> Change {
-    let meet = before.median_95.low <= after.median_95.high && after.median_95.low <= before.median_95.high;
+/// How much wider than one by itself intervals have to be, so that all of so many hold together with 95 %: by the normal
+/// distribution, and Bonferroni's inequality (Dunn, *Multiple comparisons among means*, 1961).
+fn width_for(count: usize) -> f64 {
+    two_sided(0.05 / count.max(1) as f64) / two_sided(0.05)
+}
+
+/// The distance from the mean, in standard deviations, beyond which a normal variable lies with this probability (Abramowitz and
+/// Stegun, *Handbook of Mathematical Functions*, 26.2.23; its error is below 0.00045).
+fn two_sided(probability: f64) -> f64 {
+    let t = (-2.0 * (probability / 2.0).ln()).sqrt();
+    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    t - above / below
+}
+
+/// Two medians, whose intervals are taken so much wider.
+fn change(cell: &str, before: &Found, after: &Found, width: f64, tolerance: f64) -> Change {
+    let ends = |found: &Found| {
+        let Found { median, median_95, .. } = found;
+        (median - width * (median - median_95.low), median + width * (median_95.high - median))
+    };
+    let ((low_before, high_before), (low_after, high_after)) = (ends(before), ends(after));
+    let meet = low_before <= high_after && low_after <= high_before;
     let is_small = (after.median - before.median).abs() <= tolerance * before.median.abs();
     let verdict = match (after.median < before.median, before.better) {
         _ if meet || is_small => Verdict::Same,
@@ -145,7 +175,7 @@ mod tests {
         let verdict = |better, before: (f64, f64, f64), after: (f64, f64, f64), tolerance| {
             let (before, after) =
                 (found(better, before.0, before.1, before.2), found(better, after.0, after.1, after.2));
-            change("c", &before, &after, tolerance).verdict
+            change("c", &before, &after, 1.0, tolerance).verdict
         };
         let (ten, eleven) = ((9.9, 10.0, 10.1), (10.9, 11.0, 11.1));
         assert_eq!(verdict(Better::Less, ten, eleven, 0.02), Verdict::Worse);
@@ -155,6 +185,17 @@ mod tests {
         assert_eq!(verdict(Better::Less, ten, eleven, 0.2), Verdict::Same, "a tenth is tolerated");
         assert_eq!(verdict(Better::Less, (9.0, 10.0, 10.9), eleven, 0.0), Verdict::Same, "the intervals meet");
         assert_eq!(verdict(Better::Less, ten, ten, 0.0), Verdict::Same);
+    }
+
+    /// Quantiles of the normal distribution, from a table: 1.96 at 5 %, 3.2905 at 0.1 %.
+    #[test]
+    fn intervals_are_wider_the_more_there_are() {
+        assert!((two_sided(0.05) - 1.959_96).abs() < 5e-4 && (two_sided(0.001) - 3.290_5).abs() < 5e-4);
+        assert!(width_for(0) == 1.0 && width_for(1) == 1.0);
+        assert!((width_for(50) - 3.290_5 / 1.959_96).abs() < 5e-4);
+        let (before, after) = (found(Better::Less, 9.9, 10.0, 10.1), found(Better::Less, 10.2, 10.3, 10.4));
+        let verdict = |width| change("c", &before, &after, width, 0.0).verdict;
+        assert_eq!((verdict(1.0), verdict(width_for(50))), (Verdict::Worse, Verdict::Same));
     }
 
     #[test]
@@ -176,5 +217,18 @@ mod tests {
         assert!(!has_regressed(&results(9.0, 110.0, Status::Precise)));
         let few = Comparison::new(&before, &results(20.0, 1.0, Status::Few), 0.02);
         assert!(few.changes.is_empty() && few.too_few.len() == 1 && few.only_before.is_empty());
+        let mut one_value = results(20.0, 1.0, Status::Precise);
+        one_value.cells[0].metrics[0].count = 1;
+        let few = Comparison::new(&before, &one_value, 0.02);
+        assert_eq!(
+            (few.changes.len(), few.too_few.len()),
+            (1, 1),
+            "one value says nothing, whatever the cell's status"
+        );
+        let mut refused = results(10.0, 100.0, Status::Refused);
+        (refused.cells[0].metrics, refused.cells[0].reason) = (Vec::new(), Some("it is not true".into()));
+        let lost = Comparison::new(&before, &refused, 0.02);
+        assert!(lost.has_regressed() && lost.lost[0].ends_with(": it is not true"));
+        assert!(!Comparison::new(&refused, &before, 0.02).has_regressed());
     }
 }

@@ -144,7 +144,8 @@ const TURN_AT_CPU: Duration = Duration::from_millis(4);
 const TURNS_AT_CPU: u32 = 4;
 const MOST_SHARED: Duration = Duration::from_secs(1);
 
-fn window_time(workers: usize, cpus: usize, for_time: Duration) -> Duration {
+/// The window of workers that share CPUs is as long as each needs to have its turns.
+pub(crate) fn window_time(workers: usize, cpus: usize, for_time: Duration) -> Duration {
     match workers.div_ceil(cpus) as u32 {
         0 | 1 => for_time,
         at_a_cpu => for_time.max((TURN_AT_CPU * TURNS_AT_CPU * at_a_cpu).min(MOST_SHARED)),

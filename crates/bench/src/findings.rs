@@ -33,113 +33,138 @@ pub fn findings(results: &Results) -> Vec<Finding> {
             memories.push(memory);
         }
     }
-    let of = |memory: &String| {
-        let cells: Vec<&CellResult> = results
-            .cells
-            .iter()
-            .filter(|cell| cell.cell.keys.get("memory").is_some_and(|value| value.to_string() == *memory))
-            .collect();
-        [keeps_lines(memory, &cells), granule(memory, &cells), buffer(memory, &cells)]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-    };
-    memories.iter().flat_map(of).collect()
+    memories.iter().flat_map(|memory| Seen::new(results, memory).findings()).collect()
 }
 
-/// A metric's median over a key, of the precise cells with these words.
-fn curve(cells: &[&CellResult], measure: &str, words: &[(&str, &str)], over: &str, metric: &str) -> BTreeMap<u64, f64> {
-    let is_one = |cell: &&&CellResult| {
-        let has = |(key, word): &(&str, &str)| cell.cell.keys.get(*key).is_some_and(|value| value.to_string() == *word);
-        cell.cell.measure == measure && words.iter().all(has)
-    };
-    // Of what is not precise nothing is concluded.
-    let point = |cell: &&CellResult| match cell.cell.keys.get(over) {
-        Some(Value::Number(number)) if cell.status == Status::Precise => Some((*number, cell.found(metric)?.median)),
-        _ => None,
-    };
-    cells.iter().filter(is_one).filter_map(point).collect()
+/// What a run has found of a memory.
+struct Seen<'r> {
+    memory: &'r str,
+    cells: Vec<&'r CellResult>,
+    precision: f64,
 }
 
-/// Whether a line that CLWB has written back is still in the cache: a load of it then takes less than the middle between a line
-/// that is there and one that CLFLUSHOPT has taken away. The manual leaves it open (Intel SDM volume 2, CLWB). On 64-bit Arm
-/// the same of DC CVAC and DC CIVAC.
-fn keeps_lines(memory: &str, cells: &[&CellResult]) -> Option<Finding> {
-    let after = |flush: &str| {
+impl<'r> Seen<'r> {
+    fn new(results: &'r Results, memory: &'r str) -> Seen<'r> {
+        let is_of_it =
+            |cell: &&CellResult| cell.cell.keys.get("memory").is_some_and(|value| value.to_string() == memory);
+        let cells = results.cells.iter().filter(is_of_it).collect();
+        Seen { memory, cells, precision: results.enough.precision }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        [self.keeps_lines(), self.granule(), self.buffer()].into_iter().flatten().collect()
+    }
+
+    /// A metric's median over a key, of the cells with these words in which it is precise. Cells that differ in more than that key do
+    /// not go together: of several sets the one with the most cells is taken.
+    fn curve(&self, measure: &str, words: &[(&str, &str)], over: &str, metric: &str) -> Vec<(Value, f64)> {
         let is_one = |cell: &&&CellResult| {
-            cell.cell.measure == "reload"
-                && cell.cell.keys.get("flush").is_some_and(|value| value.to_string() == flush)
-                && cell.status == Status::Precise
+            let has =
+                |(key, word): &(&str, &str)| cell.cell.keys.get(*key).is_some_and(|value| value.to_string() == *word);
+            cell.cell.measure == measure && words.iter().all(has)
         };
-        Some(cells.iter().find(is_one)?.found("latency")?.median)
-    };
-    let first = |flushes: &[&str]| flushes.iter().find_map(|flush| Some((flush.to_uppercase(), after(flush)?)));
-    let kept = after("none")?;
-    let (write_back, written_back) = first(&["clwb", "dc-cvac"])?;
-    let (evict, gone) = first(&["clflushopt", "clflush", "dc-civac"])?;
-    let is_kept = written_back < (kept + gone) / 2.0;
-    Some(Finding {
-        memory: memory.to_owned(),
-        what: format!("{write_back} keeps the line"),
-        found: if is_kept { "yes" } else { "no" }.into(),
-        value: None,
-        because: format!(
-            "a load takes {kept:.1} ns of a line that is in the cache, {written_back:.1} after {write_back}, {gone:.1} after {evict}"
-        ),
-    })
+        let mut sets: Vec<(BTreeMap<&str, &Value>, Vec<(Value, f64)>)> = Vec::new();
+        for cell in self.cells.iter().filter(is_one) {
+            // Of what is not precise nothing is concluded.
+            let found = cell.found(metric).filter(|found| found.is_precise(self.precision));
+            let (Some(found), Status::Precise, Some(at)) = (found, cell.status, cell.cell.keys.get(over)) else {
+                continue;
+            };
+            let others = cell.cell.without(&[over]);
+            match sets.iter_mut().find(|(known, _)| *known == others) {
+                Some((_, points)) => points.push((at.clone(), found.median)),
+                None => sets.push((others, vec![(at.clone(), found.median)])),
+            }
+        }
+        let most = sets.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
+        sets.into_iter().map(|(_, points)| points).find(|points| points.len() == most).unwrap_or_default()
+    }
+
+    /// Whether a line that CLWB has written back is still in the cache: a load of it then takes less than the middle between a line
+    /// that is there and one that CLFLUSHOPT has taken away. The manual leaves it open (Intel SDM volume 2, CLWB). On 64-bit Arm
+    /// the same of DC CVAC and DC CIVAC.
+    fn keeps_lines(&self) -> Option<Finding> {
+        let latencies = self.curve("reload", &[], "flush", "latency");
+        let after = |flush: &str| latencies.iter().find(|(of, _)| *of == Value::from(flush)).map(|(_, ns)| *ns);
+        let first = |flushes: &[&str]| flushes.iter().find_map(|flush| Some((flush.to_uppercase(), after(flush)?)));
+        let kept = after("none")?;
+        let (write_back, written_back) = first(&["clwb", "dc-cvac"])?;
+        let (evict, gone) = first(&["clflushopt", "clflush", "dc-civac"])?;
+        let is_kept = written_back < (kept + gone) / 2.0;
+        Some(Finding {
+            memory: self.memory.to_owned(),
+            what: format!("{write_back} keeps the line"),
+            found: if is_kept { "yes" } else { "no" }.into(),
+            value: None,
+            because: format!(
+                "a load takes {kept:.1} ns of a line that is in the cache, {written_back:.1} after {write_back}, {gone:.1} after {evict}"
+            ),
+        })
+    }
+
+    /// The bytes that a memory writes at once: the smallest block at random places whose bandwidth is nine tenths of the best. More
+    /// is claimed only if single lines reach less than half of that.
+    fn granule(&self) -> Option<Finding> {
+        let words = [("access", "nt"), ("order", "random"), ("fence", "none"), ("threads", "1")];
+        let by_block = numbered(self.curve("bandwidth", &words, "block", "bandwidth"));
+        let best = by_block.values().copied().fold(0.0, f64::max);
+        let (&line, &of_line) = by_block.first_key_value().filter(|(block, _)| **block == 64)?;
+        if by_block.len() < 3 || best <= 0.0 {
+            return None;
+        }
+        let (&knee, _) = by_block.iter().find(|(_, bandwidth)| **bandwidth >= 0.9 * best)?;
+        let granule = if of_line < best / 2.0 { knee } else { line };
+        Some(Finding {
+            memory: self.memory.to_owned(),
+            what: "granule of writes".into(),
+            found: format!("{} bytes", short_bytes(granule)),
+            value: Some(granule as f64),
+            because: format!(
+                "blocks of 64 bytes at random places reach {of_line:.2} GB/s, of {} bytes {best:.2} GB/s at most",
+                short_bytes(knee)
+            ),
+        })
+    }
+
+    /// What buffers take on the way: where two straight lines meet that fit the times of bursts best, one of stores that are taken and
+    /// one of stores that wait for room. Bursts twice as long as one another do not tell more than three binary digits of it.
+    /// Nothing is said of few bursts, and there is no knee where a further line costs less than twice as much behind it.
+    fn buffer(&self) -> Option<Finding> {
+        let by_lines: Vec<(f64, f64)> = numbered(self.curve("burst", &[("access", "nt")], "lines", "burst"))
+            .into_iter()
+            .map(|(lines, time)| (lines as f64, time))
+            .collect();
+        let [(shortest, _), (second, _), .., (last_but_one, _), (longest, of_longest)] = by_lines[..] else {
+            return None;
+        };
+        if longest < 8.0 * shortest {
+            return None;
+        }
+        // Beyond the last but one there would be no line to see.
+        let knees = std::iter::successors(Some(second), |knee| Some(knee * 2f64.powf(1.0 / 32.0)));
+        let fits = knees.take_while(|knee| *knee <= last_but_one).filter_map(|knee| Bent::fit(&by_lines, knee));
+        let bent = fits.min_by(|a, b| a.misfit.total_cmp(&b.misfit))?;
+        // Of a time that hardly grows nothing is to be seen.
+        let is_felt = (bent.steady - bent.taken) * (longest - bent.knee) > of_longest / 10.0;
+        let lines = if bent.steady >= 2.0 * bent.taken && is_felt { round(bent.knee) } else { 0.0 };
+        let bytes = 64.0 * lines;
+        Some(Finding {
+            memory: self.memory.to_owned(),
+            what: "buffered bytes".into(),
+            found: if bytes > 0.0 { format!("about {} bytes", short_bytes(bytes as u64)) } else { "no knee".into() },
+            value: Some(bytes),
+            because: format!(
+                "a further line costs {:.2} ns in long bursts, {:.2} in short ones",
+                bent.steady, bent.taken
+            ),
+        })
+    }
 }
 
-/// The bytes that a memory writes at once: the smallest block at random places whose bandwidth is nine tenths of the best. More
-/// is claimed only if single lines reach less than half of that.
-fn granule(memory: &str, cells: &[&CellResult]) -> Option<Finding> {
-    let words = [("access", "nt"), ("order", "random"), ("fence", "none"), ("threads", "1")];
-    let by_block = curve(cells, "bandwidth", &words, "block", "bandwidth");
-    let best = by_block.values().copied().fold(0.0, f64::max);
-    let (&line, &of_line) = by_block.first_key_value().filter(|(block, _)| **block == 64)?;
-    if by_block.len() < 3 || best <= 0.0 {
-        return None;
-    }
-    let (&knee, _) = by_block.iter().find(|(_, bandwidth)| **bandwidth >= 0.9 * best)?;
-    let granule = if of_line < best / 2.0 { knee } else { line };
-    Some(Finding {
-        memory: memory.to_owned(),
-        what: "granule of writes".into(),
-        found: format!("{} bytes", short_bytes(granule)),
-        value: Some(granule as f64),
-        because: format!(
-            "blocks of 64 bytes at random places reach {of_line:.2} GB/s, of {} bytes {best:.2} GB/s at most",
-            short_bytes(knee)
-        ),
-    })
-}
-
-/// What buffers take on the way: where two straight lines meet that fit the times of bursts best, one of stores that are taken and
-/// one of stores that wait for room. Bursts twice as long as one another do not tell more than three binary digits of it.
-/// Nothing is said of few bursts, and there is no knee where a further line costs less than twice as much behind it.
-fn buffer(memory: &str, cells: &[&CellResult]) -> Option<Finding> {
-    let by_lines: Vec<(f64, f64)> = curve(cells, "burst", &[("access", "nt")], "lines", "burst")
-        .into_iter()
-        .map(|(lines, time)| (lines as f64, time))
-        .collect();
-    let [(shortest, _), (second, _), .., (last_but_one, _), (longest, of_longest)] = by_lines[..] else { return None };
-    if longest < 8.0 * shortest {
-        return None;
-    }
-    // Beyond the last but one there would be no line to see.
-    let knees = std::iter::successors(Some(second), |knee| Some(knee * 2f64.powf(1.0 / 32.0)));
-    let fits = knees.take_while(|knee| *knee <= last_but_one).filter_map(|knee| Bent::fit(&by_lines, knee));
-    let bent = fits.min_by(|a, b| a.misfit.total_cmp(&b.misfit))?;
-    // Of a time that hardly grows nothing is to be seen.
-    let is_felt = (bent.steady - bent.taken) * (longest - bent.knee) > of_longest / 10.0;
-    let lines = if bent.steady >= 2.0 * bent.taken && is_felt { round(bent.knee) } else { 0.0 };
-    let bytes = 64.0 * lines;
-    Some(Finding {
-        memory: memory.to_owned(),
-        what: "buffered bytes".into(),
-        found: if bytes > 0.0 { format!("about {} bytes", short_bytes(bytes as u64)) } else { "no knee".into() },
-        value: Some(bytes),
-        because: format!("a further line costs {:.2} ns in long bursts, {:.2} in short ones", bent.steady, bent.taken),
-    })
+/// The points whose key is a number.
+fn numbered(points: Vec<(Value, f64)>) -> BTreeMap<u64, f64> {
+    let number = |(key, value)| if let Value::Number(number) = key { Some((number, value)) } else { None };
+    points.into_iter().filter_map(number).collect()
 }
 
 /// Two lines that meet.
@@ -195,7 +220,31 @@ fn round(lines: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use report::Interval;
+
     use super::*;
+
+    fn seen(cells: &[CellResult]) -> Seen<'_> {
+        Seen { memory: "dram", cells: cells.iter().collect(), precision: 0.02 }
+    }
+
+    /// Small and large pages, of which only one set is whole.
+    #[test]
+    fn cells_that_differ_in_more_than_a_key_make_no_curve_together() {
+        let mut plan = crate::plan::Plan::built_in("burst").unwrap();
+        plan.set("pages", "4Ki,2Mi").unwrap();
+        plan.set("lines", "1,2,4").unwrap();
+        let cells =
+            plan.cells().unwrap().into_iter().filter(|cell| cell.word("pages") == "2Mi" || cell.number("lines") == 1);
+        let time = |cell: &crate::measure::Cell| if cell.word("pages") == "2Mi" { 5.0 } else { 900.0 };
+        let mut results: Vec<CellResult> =
+            cells.map(|cell| CellResult::for_test(&[("burst", time(&cell))], cell)).collect();
+        let curve = |results: &[CellResult]| numbered(seen(results).curve("burst", &[], "lines", "burst"));
+        assert_eq!(curve(&results), [(1, 5.0), (2, 5.0), (4, 5.0)].into());
+        let last = results.last_mut().unwrap();
+        last.metrics[0].median_95 = Interval { low: 1.0, high: 9.0 };
+        assert_eq!(curve(&results).len(), 2, "a point that is not precise is none, whatever the cell's status");
+    }
 
     fn buffered(times: impl Fn(u64) -> f64) -> Option<f64> {
         let mut plan = crate::plan::Plan::built_in("burst").unwrap();
@@ -205,7 +254,7 @@ mod tests {
             .into_iter()
             .map(|cell| CellResult::for_test(&[("burst", times(cell.number("lines")))], cell))
             .collect();
-        buffer("dram", &results.iter().collect::<Vec<_>>()).unwrap().value
+        seen(&results).buffer().unwrap().value
     }
 
     #[test]
@@ -239,7 +288,7 @@ mod tests {
             let cells = plan.cells().unwrap().into_iter();
             let results: Vec<CellResult> =
                 cells.map(|cell| CellResult::for_test(&[("bandwidth", of(cell.number("block")))], cell)).collect();
-            granule("dram", &results.iter().collect::<Vec<_>>()).unwrap().value
+            seen(&results).granule().unwrap().value
         };
         assert_eq!(found(3.0, 12.0), Some(256.0));
         assert_eq!(found(10.0, 12.0), Some(64.0));
@@ -263,8 +312,8 @@ mod tests {
                 .collect();
             let mut noisy = results.clone();
             noisy[0].status = Status::Noisy;
-            assert!(keeps_lines("dram", &noisy.iter().collect::<Vec<_>>()).is_none());
-            keeps_lines("dram", &results.iter().collect::<Vec<_>>()).unwrap().found
+            assert!(seen(&noisy).keeps_lines().is_none());
+            seen(&results).keeps_lines().unwrap().found
         };
         assert_eq!([found(11.0), found(118.0)], ["yes", "no"]);
     }

@@ -13,11 +13,13 @@ use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Fence, Flush, Operation, Store};
 use crate::crew;
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
 use crate::model::{self, Program, Touch};
 use crate::names::names;
 use crate::pattern::{Pattern, Walk};
+use crate::prefetchers;
 use crate::site::Site;
 
 /// The measurement `latency`.
@@ -56,13 +58,17 @@ pub struct Stores {
 const BATCH: usize = 64;
 /// Isolated operations of a sample.
 const ISOLATED: usize = 2048;
-/// Operations between two readings of the clock: as many lines as a first-level cache has, when they are brought into a state
+/// Operations between two readings of the clock: as many lines as half a first-level cache has, when they are brought into a state
 /// before, and else so many that reading the clock takes less than a hundredth.
-const PREPARED: usize = 512;
+const PREPARED: usize = 256;
 const AS_LEFT: usize = 16384;
 /// Bytes of which lines in random order are far enough apart that hardly any is the neighbour of one that was just met, with
 /// which a prefetcher brings it.
-const LEAST_COLD_BYTES: usize = 64 * PREPARED * 64;
+const LEAST_COLD_BYTES: usize = 2 << 20;
+/// Lines so far apart share a set of a first-level cache, for it has as many sets as a page has lines.
+const SET_BYTES: usize = 4096;
+/// Prefetchers do not leave a page.
+const PAGE_BYTES: usize = 4096;
 const NOTHING: Operation = Operation { store: Store::Nothing, flush: Flush::None, fence: Fence::None };
 /// Batches of a sample.
 const BATCHES: usize = 5;
@@ -139,7 +145,7 @@ impl Measure for Latency {
             return Err(Error::unavailable("nothing takes a line out of the cache of this CPU".into()));
         }
         stores.check_state()?;
-        let operations = ISOLATED + stores.batch_len() * BATCHES;
+        let operations = stores.settling() + ISOLATED + stores.batch_len() * BATCHES;
         let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
         Ok(Needs {
             memory_bytes: stores.len_bytes,
@@ -155,12 +161,13 @@ impl Measure for Latency {
         let stores = Stores::of(cell);
         let memory = site.memory(cell)?;
         let _alone = crew::alone()?;
-        let isolated = stores.isolated(memory, ISOLATED, seed);
+        let mut walk = stores.settle(memory, seed);
+        let isolated = stores.isolated(memory, &mut walk, ISOLATED);
         let batch = stores.batch_len();
-        let sustained = median(stores.sustained(memory, BATCHES, batch, seed));
+        let sustained = median(stores.sustained(memory, &mut walk, BATCHES, batch));
         // The loop over the addresses runs beside the stores where these are waited for, and so is not subtracted.
         let empty = Stores { operation: NOTHING, state: State::Left, ..stores };
-        let around = median(empty.sustained(memory, BATCHES, batch, seed));
+        let around = median(empty.sustained(memory, &mut walk, BATCHES, batch));
         let overhead = (around / sustained.max(1.0 / batch as f64)).min(1.0);
         let sustained = (sustained - clock.pair_ticks as f64 / batch as f64).max(0.0);
         let (one, ticks) = told(clock, isolated);
@@ -216,15 +223,20 @@ impl Stores {
 
     /// # Errors
     /// `Unavailable` when lines cannot be in that state: those of a batch are brought into it at once, so that one that comes
-    /// again is as the operation before has left it, and one that a prefetcher brings is not cold.
+    /// again is as the operation before has left it, one that a prefetcher brings is not cold, and of those that share a set of
+    /// the cache few are in it.
     fn check_state(&self) -> Result<()> {
         let refused = |what: String| Err(Error::unavailable(format!("state {}: {what}", self.state.name())));
         match (self.state, self.pattern) {
             (State::Left, _) => Ok(()),
             (_, Pattern::SameLine | Pattern::Zipf(_)) => refused("lines that come again are as they were left".into()),
-            (State::Cold, Pattern::Sequential | Pattern::Stride(_)) => {
-                refused("prefetchers bring the next lines of this order; ask for random".into())
+            (State::Clean | State::Dirty, Pattern::Stride(bytes)) if bytes.is_multiple_of(SET_BYTES) => {
+                refused(format!("lines {bytes} bytes apart share a set of the cache, which has room for few"))
             }
+            (State::Cold, pattern) if !is_cold(pattern, prefetchers::state()) => refused(
+                "prefetchers bring the next lines of this order; ask for random, strides of pages, or --no-prefetchers"
+                    .into(),
+            ),
             (State::Cold, _) if self.len_bytes < LEAST_COLD_BYTES => {
                 refused(format!("prefetchers bring neighbours in less than {LEAST_COLD_BYTES} bytes"))
             }
@@ -259,24 +271,24 @@ impl Stores {
         if self.state == State::Left { AS_LEFT } else { PREPARED.min(self.len_bytes / 64) }
     }
 
-    /// Ticks of single operations, at least `count`, without what the measurement itself takes at the median; a time below
+    /// Ticks of single operations on the next lines, at least `count`, without what the measurement itself takes at the median; a time below
     /// that is none.
     ///
     /// # Panics
     /// If the CPU has not the instructions, or the memory is shorter than the working set.
-    pub fn isolated(&self, memory: &mut Memory, count: usize, seed: u64) -> Vec<u64> {
-        let mut nothing = self.times(memory, NOTHING, count.min(1000), seed);
+    pub fn isolated(&self, memory: &mut Memory, walk: &mut Walk, count: usize) -> Vec<u64> {
+        // On lines that come again, so that those that are stored to later are as they are left.
+        let mut nothing = self.times(memory, NOTHING, &mut walk.clone(), count.min(1000));
         nothing.sort_unstable();
         let overhead = nothing[nothing.len() / 2];
-        let times = self.times(memory, self.operation, count, seed);
+        let times = self.times(memory, self.operation, walk, count);
         times.into_iter().map(|ticks| ticks.saturating_sub(overhead)).collect()
     }
 
-    fn times(&self, memory: &mut Memory, operation: Operation, count: usize, seed: u64) -> Vec<u64> {
-        let mut walk = self.walk(memory, seed);
+    fn times(&self, memory: &mut Memory, operation: Operation, walk: &mut Walk, count: usize) -> Vec<u64> {
         let mut times = vec![0; count.next_multiple_of(BATCH)];
         for times in times.chunks_mut(BATCH) {
-            let addresses = self.batch(memory, &mut walk, BATCH);
+            let addresses = self.batch(memory, walk, BATCH);
             prepare(self.state, &addresses);
             // SAFETY: whole lines of the memory, which is borrowed alone; whether the operation is available was asked.
             unsafe { code::isolated(operation, &addresses, times) };
@@ -288,10 +300,9 @@ impl Stores {
     ///
     /// # Panics
     /// As [`Stores::isolated`].
-    pub fn sustained(&self, memory: &mut Memory, batches: usize, batch: usize, seed: u64) -> Vec<f64> {
-        let mut walk = self.walk(memory, seed);
+    pub fn sustained(&self, memory: &mut Memory, walk: &mut Walk, batches: usize, batch: usize) -> Vec<f64> {
         let time = |_| {
-            let addresses = self.batch(memory, &mut walk, batch);
+            let addresses = self.batch(memory, walk, batch);
             prepare(self.state, &addresses);
             let start = ticks();
             // SAFETY: as in `times`.
@@ -302,14 +313,44 @@ impl Stores {
         (0..batches).map(time).collect()
     }
 
-    fn walk(&self, memory: &Memory, seed: u64) -> Walk {
+    /// The way through the lines, each of which is as the operation has left it where it should be.
+    ///
+    /// # Panics
+    /// If the CPU has not the instructions, or the memory is shorter than the working set.
+    pub fn settle(&self, memory: &mut Memory, seed: u64) -> Walk {
         assert!(self.operation.is_available(), "this CPU has no {:?}", self.operation);
         assert!(self.len_bytes <= memory.len_bytes(), "{} bytes of {}", self.len_bytes, memory.len_bytes());
-        Walk::new(self.pattern, self.len_bytes / 64, seed)
+        let mut walk = Walk::new(self.pattern, self.len_bytes / 64, seed);
+        let mut left = self.settling();
+        while left > 0 {
+            let addresses = self.batch(memory, &mut walk, left.min(AS_LEFT));
+            // SAFETY: whole lines of the memory, which is borrowed alone; the CPU has the instructions.
+            unsafe { code::sustained(self.operation, &addresses) };
+            left -= addresses.len();
+        }
+        code::wait();
+        walk
+    }
+
+    /// Operations before those that are timed, for lines to be as one has left them: once around. Where that is more than caches
+    /// have, it would take long and nothing of it be left.
+    fn settling(&self) -> usize {
+        let is_needed = self.state == State::Left && self.len_bytes as u64 <= 2 * machine::cache_bytes();
+        if is_needed { self.len_bytes / 64 } else { 0 }
     }
 
     fn batch(&self, memory: &Memory, walk: &mut Walk, count: usize) -> Vec<*mut u8> {
         (0..count).map(|_| memory.base().wrapping_add(64 * walk.next_line())).collect()
+    }
+}
+
+/// Whether lines stay out of the caches until they are stored to: no prefetcher follows an order that is random, or that leaves the
+/// page at every step.
+fn is_cold(pattern: Pattern, prefetchers: &str) -> bool {
+    match pattern {
+        Pattern::Stride(bytes) if bytes > PAGE_BYTES => true,
+        Pattern::Sequential | Pattern::Stride(_) => prefetchers == "off",
+        _ => true,
     }
 }
 
@@ -342,6 +383,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::memory::{Pages, Place};
     use crate::plan::Plan;
 
     fn cells(keys: &[(&str, &str)]) -> Vec<Cell> {
@@ -384,16 +426,41 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         };
-        for order in ["sequential", "stride:128", "same-line", "zipf:0.99"] {
+        for order in ["same-line", "zipf:0.99"] {
             assert!(is_refused("cold", order, "16Mi"), "{order}");
+        }
+        for order in ["sequential", "stride:128", "stride:4096"] {
+            assert_eq!(is_refused("cold", order, "16Mi"), prefetchers::state() != "off", "{order}");
+            let pattern = Pattern::named(order).unwrap();
+            assert!(is_cold(pattern, "off") && !is_cold(pattern, "on") && !is_cold(pattern, "unknown"));
         }
         for state in ["clean", "dirty"] {
             assert!(is_refused(state, "same-line", "16Mi") && is_refused(state, "random", "2Ki"));
+            assert!(is_refused(state, "stride:1Mi", "1Gi"));
         }
         assert!(is_refused("cold", "random", "1Mi"));
         assert!(!is_refused("left", "same-line", "64"));
         if Flush::evicting().is_some() {
             assert!(!is_refused("cold", "random", "16Mi") && !is_refused("clean", "sequential", "4Ki"));
+            assert!(!is_refused("cold", "stride:8Ki", "16Mi") && !is_refused("dirty", "stride:128", "16Mi"));
+        }
+    }
+
+    /// The operation before is one on the same line, not what took the line out of the caches.
+    #[test]
+    fn lines_that_should_be_as_they_were_left_are_stored_to_once_before() {
+        let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 16).unwrap();
+        let operation = Operation { store: Store::Mov8, flush: Flush::None, fence: Fence::None };
+        for (state, is_stored) in [(State::Left, true), (State::Clean, false)] {
+            let before = memory.word(64);
+            let stores = Stores { operation, state, pattern: Pattern::Random, len_bytes: 1 << 16 };
+            let walk = stores.settle(&mut memory, 3);
+            let all = (0..1 << 16).step_by(64);
+            assert_eq!(all.clone().all(|at| memory.word(at) != before), is_stored);
+            // The next line is the first again.
+            assert_eq!(walk.clone().next_line(), Walk::new(Pattern::Random, 1 << 10, 3).next_line());
+            // SAFETY: a line of the memory.
+            all.for_each(|at| unsafe { memory.base().wrapping_add(at).cast::<u64>().write_volatile(before) });
         }
     }
 

@@ -12,6 +12,7 @@ pub mod code;
 pub mod compare;
 pub mod crew;
 pub mod error;
+pub mod estimate;
 #[allow(unsafe_code)] // maps what it touches
 pub mod fault;
 pub mod findings;

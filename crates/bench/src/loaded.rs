@@ -124,10 +124,10 @@ impl Measure for Loaded {
         let (traffic, len_bytes, time) = (Traffic::of(cell), cell.len("size"), site.sample_time);
         let memory = site.memory(cell)?;
         stream::fill(memory, 2 * len_bytes);
-        let mut cycle = Cycle::new(memory, len_bytes, chain::LOCALITY_BYTES, seed);
+        let mut cycle = Cycle::new(memory, len_bytes, chain::LOCALITY_BYTES, 1, seed);
         code::evict(cycle.memory(), len_bytes);
         let mut others = traffic.streams(cycle.memory(), len_bytes, seed);
-        let mut workers: Vec<Box<dyn FnMut() -> u64 + Send>> = vec![Box::new(|| cycle.follow(1, STEPS).1)];
+        let mut workers: Vec<Box<dyn FnMut() -> u64 + Send>> = vec![Box::new(|| cycle.follow(STEPS).1)];
         workers.extend(others.iter_mut().map(|other| Box::new(|| other.turn()) as Box<dyn FnMut() -> u64 + Send>));
         let done = crew::work_together(workers, time)?;
         if !others.iter().all(Other::is_right) {

@@ -1,6 +1,7 @@
 //! What machine it is, and what else it does: without that no figure means anything.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -112,30 +113,76 @@ fn nodes() -> usize {
     entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
 }
 
-fn caches() -> Vec<String> {
-    let read = |index: usize, name: &str| {
-        fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}"))
-            .ok()
-            .map(|text| text.trim().to_owned())
-    };
-    let cache = |index| {
-        let kind = match read(index, "type")?.as_str() {
-            "Data" => "d",
-            "Instruction" => "i",
-            _ => "",
-        };
-        Some(format!("L{}{kind} {}", read(index, "level")?, read(index, "size")?))
-    };
-    (0..8).map_while(cache).collect()
+/// One cache as a CPU sees it.
+#[derive(Clone, Debug, PartialEq)]
+struct Cache {
+    level: u32,
+    /// `d` of data, `i` of instructions, or nothing.
+    kind: &'static str,
+    size_bytes: u64,
+    /// The CPUs that share it, as the kernel lists them.
+    shared_by: String,
 }
 
-/// The unit `llc` of plans: bytes of the last-level cache, so that a multiple of them does not fit into it. At least 128 MiB,
-/// for it may be larger than it is said to be, and at most a thirty-second of main memory, for a plan takes several times as much.
+impl Cache {
+    fn of(cpu: usize) -> Vec<Cache> {
+        let read = |index: usize, name: &str| {
+            fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/{name}"))
+                .ok()
+                .map(|text| text.trim().to_owned())
+        };
+        let cache = |index| {
+            let kind = match read(index, "type")?.as_str() {
+                "Data" => "d",
+                "Instruction" => "i",
+                _ => "",
+            };
+            let (level, size_bytes) = (read(index, "level")?.parse().ok()?, bytes_of(&read(index, "size")?)?);
+            Some(Cache { level, kind, size_bytes, shared_by: read(index, "shared_cpu_list").unwrap_or_default() })
+        };
+        (0..8).map_while(cache).collect()
+    }
+
+    fn is_of_data(&self) -> bool {
+        self.kind != "i"
+    }
+}
+
+fn caches() -> Vec<String> {
+    let cpu = crew::cpus().first().copied().unwrap_or(0);
+    Cache::of(cpu).iter().map(|cache| format!("L{}{} {}K", cache.level, cache.kind, cache.size_bytes >> 10)).collect()
+}
+
+/// Bytes of the largest cache that a CPU has, by itself or with others; 0 where the system does not say.
+pub(crate) fn cache_bytes() -> u64 {
+    static FOUND: OnceLock<u64> = OnceLock::new();
+    *FOUND.get_or_init(|| largest(&crew::cpus().into_iter().map(Cache::of).collect::<Vec<_>>()))
+}
+
+fn largest(cpus: &[Vec<Cache>]) -> u64 {
+    cpus.iter().flatten().filter(|cache| cache.is_of_data()).map(|cache| cache.size_bytes).max().unwrap_or(0)
+}
+
+/// Bytes of all last-level caches of these CPUs together: threads that work on all of them have all.
+fn last_level(cpus: &[Vec<Cache>]) -> u64 {
+    let last =
+        |caches: &Vec<Cache>| caches.iter().filter(|cache| cache.is_of_data()).max_by_key(|cache| cache.level).cloned();
+    let mut seen: Vec<Cache> = Vec::new();
+    for cache in cpus.iter().filter_map(last) {
+        if !seen.contains(&cache) {
+            seen.push(cache);
+        }
+    }
+    seen.iter().map(|cache| cache.size_bytes).sum()
+}
+
+/// The unit `llc` of plans: bytes of the last-level caches of the CPUs that the process may use, so that a multiple of them does
+/// not fit into them. At least 128 MiB, for they may be larger than they are said to be, and at most a thirty-second of main memory,
+/// for a plan takes several times as much.
 pub fn last_cache_bytes() -> u64 {
-    static FOUND: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        let largest_kib = caches().iter().filter_map(|cache| kib_of(cache)).max().unwrap_or(0);
-        cache_unit(largest_kib << 10, memory_bytes())
+        cache_unit(last_level(&crew::cpus().into_iter().map(Cache::of).collect::<Vec<_>>()), memory_bytes())
     })
 }
 
@@ -143,14 +190,13 @@ fn cache_unit(cache_bytes: u64, memory_bytes: u64) -> u64 {
     cache_bytes.min(memory_bytes / 32).max(128 << 20).next_multiple_of(2 << 20)
 }
 
-/// The size of a cache, as in `L2 2048K`.
-fn kib_of(cache: &str) -> Option<u64> {
-    let size = cache.split(' ').nth(1)?;
-    let (digits, factor) = match size.strip_suffix('M') {
-        Some(digits) => (digits, 1 << 10),
-        None => (size.strip_suffix('K')?, 1),
+/// The size of a cache, as in `2048K`.
+fn bytes_of(size: &str) -> Option<u64> {
+    let (digits, shift) = match size.strip_suffix('M') {
+        Some(digits) => (digits, 20),
+        None => (size.strip_suffix('K')?, 10),
     };
-    Some(digits.parse::<u64>().ok()? * factor)
+    Some(digits.parse::<u64>().ok()? << shift)
 }
 
 fn memory_bytes() -> u64 {
@@ -240,12 +286,24 @@ mod tests {
 
     #[test]
     fn the_unit_of_caches_is_neither_small_nor_most_of_the_memory() {
-        assert_eq!((kib_of("L3 491520K"), kib_of("L2 2M"), kib_of("L2")), (Some(491_520), Some(2048), None));
+        assert_eq!((bytes_of("491520K"), bytes_of("2M"), bytes_of("2")), (Some(480 << 20), Some(2 << 20), None));
         assert_eq!(cache_unit(480 << 20, 24 << 30), 480 << 20);
         assert_eq!(cache_unit(45 << 20, 1 << 40), 128 << 20);
         assert_eq!(cache_unit(1 << 30, 8 << 30), 256 << 20);
         assert_eq!(cache_unit(0, 0), 128 << 20);
         assert!(last_cache_bytes() >= 128 << 20);
+    }
+
+    #[test]
+    fn caches_that_cpus_share_are_counted_once() {
+        let cache =
+            |level, kind, size_bytes, shared_by: &str| Cache { level, kind, size_bytes, shared_by: shared_by.into() };
+        let cpu = |l2: &str, l3: &str| {
+            vec![cache(1, "i", 1 << 30, l2), cache(2, "", 1 << 20, l2), cache(3, "", 32 << 20, l3)]
+        };
+        let cpus = [cpu("0", "0-1"), cpu("1", "0-1"), cpu("2", "2-3")];
+        assert_eq!((last_level(&cpus), largest(&cpus)), (64 << 20, 32 << 20));
+        assert_eq!((last_level(&[]), largest(&[Vec::new()])), (0, 0));
     }
 
     #[test]

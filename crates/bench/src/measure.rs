@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use pmem::DeviceProfile;
 use serde::{Deserialize, Serialize};
 
-use crate::crew;
 use crate::error::{Error, Result};
 use crate::memory::{Pages, Place};
 use crate::model;
@@ -202,7 +201,7 @@ impl Key {
                 }
             }
             Form::Count { least, most } => {
-                let found = value::numbers(&text.replace("cpus", &crew::cpus().len().to_string()))?;
+                let found = value::numbers(text)?;
                 match found.iter().find(|count| !(least..=most).contains(count)) {
                     Some(count) => Err(format!("{count} is not between {least} and {most}")),
                     None => Ok(found.into_iter().map(Value::Number).collect()),
@@ -394,13 +393,23 @@ impl Cell {
         })
     }
 
-    /// What the keys `memory` and `pages` are set to.
+    /// Where its memory comes from, and in which pages.
     ///
     /// # Panics
     /// If the measurement has not both.
     pub fn place(&self) -> (Place, Pages) {
         let place = self.memory().expect("a measurement that needs memory says where");
-        (place, Pages::named(self.word("pages")).expect("the plan was checked"))
+        let pages = Pages::named(self.word("pages")).expect("the plan was checked");
+        // Files and devices have the pages that they have: mapping one twice would be another of the same.
+        let pages = if matches!(place, Place::Dram | Place::Node(_)) { pages } else { Pages::Huge };
+        (place, pages)
+    }
+
+    /// Which pages it asks for, in words; nothing where it has no such key.
+    pub(crate) fn place_pages(&self) -> String {
+        self.memory()
+            .filter(|_| self.keys.contains_key("pages"))
+            .map_or_else(String::new, |_| format!("{:?}", self.place().1))
     }
 
     /// The cell without these keys, to find those that differ in nothing else.
@@ -493,6 +502,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::crew;
 
     #[test]
     fn every_key_takes_its_own_default_and_no_name_comes_twice() {

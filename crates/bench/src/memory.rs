@@ -8,6 +8,7 @@ use pmem::{Backing, Mapped, MappedFile, Mapping, Media, MediaFile, MediaMap, Ope
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::room;
 
@@ -63,12 +64,14 @@ unsafe impl Sync for Memory {}
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl Memory {
-    /// Maps and populates so many bytes.
+    /// Maps and populates so many bytes; of ordinary memory that of the node of the first CPU, on which single threads measure.
     ///
     /// # Errors
     /// `NoRoom` when the place has not so much; `Memory` when it cannot be used.
     pub fn new(place: &Place, pages: Pages, len_bytes: usize) -> Result<Memory> {
         room::check(place, len_bytes as u64)?;
+        // Where the thread cannot be kept there, it populates all the same.
+        let _alone = crew::alone();
         let mut memory = match place {
             Place::Dram => Memory::anonymous(pages, None, len_bytes)?,
             Place::Node(node) => Memory::anonymous(pages, Some(*node), len_bytes)?,
@@ -109,9 +112,7 @@ impl Memory {
         // SAFETY: the range lies in the mapping, which has no content yet. Where there are no huge pages the advice is
         // refused, and the size of the pages is looked at afterwards.
         let _ = unsafe { mm::madvise(base.cast(), whole, advice) };
-        // SAFETY: as above.
-        unsafe { mm::madvise(base.cast(), len_bytes.next_multiple_of(4096), Advice::LinuxPopulateWrite) }
-            .map_err(failed)?;
+        populate(base, len_bytes).map_err(failed)?;
         Ok(memory)
     }
 
@@ -212,6 +213,24 @@ fn new_file(folder: &Path, len_bytes: u64) -> Result<MappedFile> {
         allocated => allocated.map_err(|error| failed(error.into()))?,
     }
     Ok(opened?)
+}
+
+/// Has all pages of anonymous memory there.
+fn populate(base: *mut u8, len_bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the range lies in a mapping that nobody else has, and that begins and ends at pages.
+    match unsafe { mm::madvise(base.cast(), len_bytes.next_multiple_of(4096), Advice::LinuxPopulateWrite) } {
+        // Before Linux 5.14 pages come when they are stored to.
+        Err(Errno::INVAL) => store_to_pages(base, len_bytes),
+        populated => populated?,
+    }
+    Ok(())
+}
+
+fn store_to_pages(base: *mut u8, len_bytes: usize) {
+    for at in (0..len_bytes).step_by(4096) {
+        // SAFETY: a byte of the mapping, which has only zeros yet.
+        unsafe { base.wrapping_add(at).write_volatile(0) };
+    }
 }
 
 /// Has pages of a range come from one NUMA node only (mbind(2)).

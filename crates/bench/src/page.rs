@@ -248,8 +248,11 @@ fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> b
     for cell in &cells {
         let Some(x) = place(cell) else { continue };
         let name = keys.iter().map(|key| named(key, &cell.cell.keys)).collect::<Vec<_>>().join(", ");
-        let Found { median, median_95, .. } = cell.found(&figure.y)?;
-        let mark = if cell.status == Status::Precise { Mark::Full } else { Mark::Hollow };
+        let found = cell.found(&figure.y)?;
+        let Found { median, median_95, .. } = found;
+        // A cell is precise by its first metric, but this may be another.
+        let is_precise = cell.status == Status::Precise && found.is_precise(results.enough.precision);
+        let mark = if is_precise { Mark::Full } else { Mark::Hollow };
         let point = Point { x, y: *median, interval: Some(*median_95), mark };
         match series.iter_mut().find(|(known, _)| *known == name) {
             Some((_, points)) => points.push(point),

@@ -90,20 +90,21 @@ impl Walk {
 /// A bijection of 0..lines that needs no memory: four rounds of a Feistel network over the next even power of two, walked
 /// on where it leaves the range (Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
 #[derive(Clone, Debug)]
-struct Permutation {
+pub(crate) struct Permutation {
     lines: usize,
     half_bits: u32,
     keys: [u64; 4],
 }
 
 impl Permutation {
-    fn new(lines: usize, seed: u64) -> Permutation {
+    pub(crate) fn new(lines: usize, seed: u64) -> Permutation {
         let bits = usize::BITS - (lines.max(2) - 1).leading_zeros();
         let mut rng = Rng::with_seed(seed);
         Permutation { lines, half_bits: bits.div_ceil(2), keys: std::array::from_fn(|_| rng.u64(..) | 1) }
     }
 
-    fn line(&self, index: usize) -> usize {
+    /// Where an index below the number of lines goes.
+    pub(crate) fn line(&self, index: usize) -> usize {
         let mask = (1u64 << self.half_bits) - 1;
         let mut value = index as u64;
         loop {

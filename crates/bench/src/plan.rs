@@ -120,7 +120,7 @@ impl Enough {
     fn read(&mut self, name: &str, text: &str) -> std::result::Result<(), String> {
         match name {
             "budget" => self.budget_ns = value::time_ns(text)?,
-            "precision" => self.precision = value::real(text)?,
+            "precision" => self.precision = value::part(text)?,
             "sample" => self.sample_ns = sample_ns(text)?,
             "rounds" => (self.least_rounds, self.most_rounds) = rounds(text)?,
             _ => return Err(format!("'{name}' is none of: budget, precision, rounds, sample")),
@@ -203,10 +203,9 @@ impl Plan {
         let mut known = std::collections::BTreeSet::new();
         for experiment in &self.experiments {
             let sets = experiment.all_sets();
-            let count =
-                sets.iter().try_fold(cells.len().max(1), |count, (_, values)| count.checked_mul(values.len().max(1)));
-            if count.is_none_or(|count| count > MAX_CELLS) {
-                let what = format!("{} alone has more than {MAX_CELLS} cells", experiment.measure.name());
+            let count = sets.iter().try_fold(1usize, |count, (_, values)| count.checked_mul(values.len().max(1)));
+            if count.is_none_or(|count| count > MAX_CELLS - cells.len()) {
+                let what = format!("with those of {} there are more than {MAX_CELLS} cells", experiment.measure.name());
                 return Err(Error::Plan { place: self.name.clone(), what });
             }
             for keys in combinations(&sets) {
@@ -437,6 +436,7 @@ mod tests {
             ("cells: 7", "dir/p.yaml:1:8: expected a list"),
             ("cells: [7]", "dir/p.yaml:1:9: expected names with values, such as 'measure: latency'"),
             ("rounds: 5 to 4\ncells: []", "dir/p.yaml:1:9: '5 to 4' are no rounds: expected such as '5 to 100'"),
+            ("precision: 2", "dir/p.yaml:1:12: 2 is not between 0 and 1: expected a part such as 2%"),
             ("sample: 1h", "dir/p.yaml:1:9: 1h is not between 100us and 60s"),
             ("name: ../x", "dir/p.yaml:1:7: '../x' is no name: expected at most 64 letters, digits, '-', '_' and '.'"),
             (
@@ -473,12 +473,18 @@ mod tests {
     }
 
     #[test]
+    fn entries_add_up() {
+        let text = "cells:\n- {measure: load, size: '64:+64:64000'}\n- {measure: bandwidth, size: '64:+64:64000'}";
+        assert_eq!(Plan::parse("p", text).unwrap().cells().unwrap().len(), 2000);
+    }
+
+    #[test]
     fn plans_with_too_many_cells_are_refused() {
         let sizes = "64:+64:64000";
         let text = format!(
             "cells:\n- {{measure: latency, size: '{sizes}', store: all, flush: all, fence: all, state: all, pages: all, order: [sequential, random]}}"
         );
         let error = Plan::parse("p", &text).unwrap().cells().unwrap_err().to_string();
-        assert_eq!(error, "p: latency alone has more than 20000 cells");
+        assert_eq!(error, "p: with those of latency there are more than 20000 cells");
     }
 }

@@ -16,10 +16,13 @@ use crate::error::{Error, Result};
 const CONTROL: u64 = 0x1a4;
 const ALL_OFF: u64 = 0b1111;
 
+const FOLDER: &str = "/dev/cpu";
+
 /// Whether the prefetchers of the CPUs that this process may use work: `on`, `off`, `mixed` or `unknown`.
 pub fn state() -> &'static str {
+    let folder = Path::new(FOLDER);
     let bits: Option<Vec<u64>> =
-        if is_intel() { crew::cpus().into_iter().map(|cpu| read(&open(cpu).ok()?)).collect() } else { None };
+        if is_intel() { crew::cpus().into_iter().map(|cpu| read(&open(folder, cpu).ok()?)).collect() } else { None };
     match bits {
         None => "unknown",
         Some(all) if all.iter().all(|bits| bits & ALL_OFF == ALL_OFF) => "off",
@@ -44,19 +47,28 @@ impl Off {
         if !is_intel() {
             return Err(Error::unavailable("how the prefetchers of this CPU are switched off is not known".into()));
         }
+        Off::switch_in(Path::new(FOLDER), &crew::cpus())
+    }
+
+    fn switch_in(folder: &Path, cpus: &[usize]) -> Result<Off> {
+        let refused = |cpu: usize, error: std::io::Error| {
+            let what = format!(
+                "the prefetchers of CPU {cpu} cannot be switched off: {error}; it takes root, and `modprobe msr`"
+            );
+            Error::unavailable(what)
+        };
+        // All are read before one is written: the two threads of a core have one register.
+        let registers = cpus.iter().map(|&cpu| {
+            let file = open(folder, cpu).map_err(|error| refused(cpu, error))?;
+            let bits = read(&file).ok_or_else(|| refused(cpu, std::io::ErrorKind::Unsupported.into()))?;
+            Ok((cpu, file, bits))
+        });
         let mut off = Off { before: Vec::new() };
-        for cpu in crew::cpus() {
-            let refused = |error: std::io::Error| {
-                let what = format!(
-                    "the prefetchers of CPU {cpu} cannot be switched off: {error}; it takes root, and `modprobe msr`"
-                );
-                Error::unavailable(what)
-            };
-            let file = open(cpu).map_err(refused)?;
-            let bits = read(&file).ok_or_else(|| refused(std::io::ErrorKind::Unsupported.into()))?;
-            file.write_all_at(&(bits | ALL_OFF).to_le_bytes(), CONTROL).map_err(refused)?;
-            // What was switched so far is switched back when a later CPU refuses.
+        for (cpu, file, bits) in registers.collect::<Result<Vec<_>>>()? {
+            let written = file.write_all_at(&(bits | ALL_OFF).to_le_bytes(), CONTROL);
+            // What was switched so far, and maybe this, is switched back when a CPU refuses.
             off.before.push((file, bits));
+            written.map_err(|error| refused(cpu, error))?;
         }
         Ok(off)
     }
@@ -71,8 +83,8 @@ impl Drop for Off {
     }
 }
 
-fn open(cpu: usize) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(Path::new("/dev/cpu").join(cpu.to_string()).join("msr"))
+fn open(folder: &Path, cpu: usize) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(folder.join(cpu.to_string()).join("msr"))
 }
 
 fn read(file: &File) -> Option<u64> {
@@ -101,5 +113,23 @@ mod tests {
             Err(error) => assert!(error.to_string().contains("prefetchers"), "{error}"),
         }
         assert_eq!(state(), before);
+    }
+
+    #[test]
+    fn a_register_that_two_cpus_share_is_as_before_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |cpu: usize| folder.path().join(cpu.to_string()).join("msr");
+        (0..3).for_each(|cpu| std::fs::create_dir(path(cpu).parent().unwrap()).unwrap());
+        for (cpu, bits) in [(0, 0b0010u64), (2, 0)] {
+            File::create(path(cpu)).unwrap().write_all_at(&bits.to_le_bytes(), CONTROL).unwrap();
+        }
+        std::fs::hard_link(path(0), path(1)).unwrap();
+        let bits = |cpu: usize| read(&File::open(path(cpu)).unwrap()).unwrap();
+        let off = Off::switch_in(folder.path(), &[0, 1, 2]).unwrap();
+        assert!((0..3).all(|cpu| bits(cpu) & ALL_OFF == ALL_OFF));
+        drop(off);
+        assert_eq!([bits(0), bits(1), bits(2)], [0b0010, 0b0010, 0]);
+        assert!(Off::switch_in(folder.path(), &[0, 7]).is_err());
+        assert_eq!(bits(0), 0b0010, "nothing is changed when a CPU has no register");
     }
 }

@@ -64,7 +64,7 @@ impl Measure for Reload {
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let clock = Clock::get();
         let operation = operation(cell);
-        let mut cycle = Cycle::new(site.memory(cell)?, LEN_BYTES, LEN_BYTES, seed);
+        let mut cycle = Cycle::new(site.memory(cell)?, LEN_BYTES, LEN_BYTES, 1, seed);
         let _alone = crew::alone()?;
         let base = cycle.memory().base();
         let lines: Vec<*mut u8> = (0..LEN_BYTES / 64).map(|line| base.wrapping_add(64 * line)).collect();
@@ -74,7 +74,7 @@ impl Measure for Reload {
             // SAFETY: lines of the memory, which the cycle has borrowed alone; nothing is stored, so the cycle stays.
             unsafe { code::sustained(operation, &lines) };
             code::wait();
-            let (turn, of) = cycle.follow(1, lines.len());
+            let (turn, of) = cycle.follow(lines.len());
             taken += turn.saturating_sub(clock.pair_ticks);
             steps += of;
         }

@@ -9,6 +9,7 @@ use crate::findings::Finding;
 use crate::machine::{Disturbance, Machine};
 use crate::measure::{self, Better, Cell, Metric};
 use crate::plan::{Enough, Figure};
+use crate::run::LEAST_VALUES;
 
 /// The form of the file; another form has another name.
 pub const SCHEMA: &str = "remanent-bench-1";
@@ -128,6 +129,11 @@ impl Found {
             median_95: samples.median_interval(INTERVAL_SEED),
             samples: Vec::new(),
         })
+    }
+
+    /// Whether there are enough values, and half of the 95 % interval of their median is such a part of it.
+    pub fn is_precise(&self, precision: f64) -> bool {
+        self.count >= LEAST_VALUES && self.half_width() <= precision
     }
 
     /// Half of the 95 % interval, in parts of the median.

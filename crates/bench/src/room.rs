@@ -61,16 +61,43 @@ fn main_memory_bytes() -> u64 {
     free_bytes.min(group_bytes().unwrap_or(u64::MAX)) / 16 * 15
 }
 
-/// What the process's control group may still have (cgroups(7), version 2); files' pages that nobody uses are given back.
+/// What the process's control group and those that it is in may still have (cgroups(7), both versions); files' pages that
+/// nobody uses are given back.
 fn group_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}")).ok();
-    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    let statistics = read("memory.stat")?;
-    let idle_bytes: u64 =
-        statistics.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse().ok()).unwrap_or(0);
-    Some((number("memory.max")? + idle_bytes).saturating_sub(number("memory.current")?))
+    group_bytes_in(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+fn group_bytes_in(root: &Path, groups: &str) -> Option<u64> {
+    groups
+        .lines()
+        .filter_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            let path = path.trim_start_matches('/');
+            match controllers {
+                "" => least_left(root, path, ["memory.max", "memory.current", "inactive_file "]),
+                "memory" => {
+                    let names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "];
+                    least_left(&root.join("memory"), path, names)
+                }
+                _ => None,
+            }
+        })
+        .min()
+}
+
+/// The least that is left to a group or one above it: of its most, what is used but for idle pages.
+fn least_left(root: &Path, path: &str, [most, used, idle]: [&str; 3]) -> Option<u64> {
+    let left = |folder: &Path| {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let statistics = read("memory.stat").unwrap_or_default();
+        let idle_bytes = statistics.lines().find_map(|line| line.strip_prefix(idle)?.trim().parse::<u64>().ok());
+        // A group whose most is "max" has no bound of its own.
+        Some(number(most)?.saturating_add(idle_bytes.unwrap_or(0)).saturating_sub(number(used)?))
+    };
+    let folder = root.join(path);
+    folder.ancestors().take_while(|folder| folder.starts_with(root)).filter_map(left).min()
 }
 
 /// What a NUMA node has free, and what of files it can let go.
@@ -122,6 +149,29 @@ mod tests {
         }
         assert!(check(&Place::Device("/dev/dax9.9".into()), MOST_BYTES + 1).is_err());
         assert!(check(&Place::Folder("/is/not/there".into()), 1).is_err());
+    }
+
+    #[test]
+    fn the_least_of_all_groups_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |path: &str, files: [(&str, &str); 3]| {
+            let folder = root.path().join(path);
+            fs::create_dir_all(&folder).unwrap();
+            files.into_iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+        };
+        let of =
+            |most, used| [("memory.max", most), ("memory.current", used), ("memory.stat", "anon 1\ninactive_file 5\n")];
+        group("slice", of("1000\n", "900\n"));
+        group("slice/unit", of("max\n", "300\n"));
+        let left = |groups: &str| group_bytes_in(root.path(), groups);
+        assert_eq!(left("0::/slice/unit\n"), Some(105), "the unit has no bound, but its slice has");
+        group("slice/unit", of("330\n", "300\n"));
+        assert_eq!(left("0::/slice/unit\n"), Some(35));
+        assert_eq!((left("0::/other\n"), left("")), (None, None));
+        let first =
+            [("memory.limit_in_bytes", "77"), ("memory.usage_in_bytes", "7"), ("memory.stat", "total_inactive_file 1")];
+        group("memory/a", first);
+        assert_eq!(left("4:cpu:/a\n3:memory:/a\n"), Some(71));
     }
 
     #[test]

@@ -68,7 +68,19 @@ struct Course {
     disturbed: usize,
     refused: Option<String>,
     skipped: Option<String>,
+    /// Why no further sample could be taken.
+    failed: Option<String>,
     is_finished: bool,
+    /// Half the interval in parts of the median, when it was looked at last.
+    half_width: Option<f64>,
+}
+
+/// Whether so many samples are looked at: an interval that is looked at whenever there is another sample is soon narrow by chance, and
+/// ends the run. Each time there are half as many again.
+fn is_looked_at(samples: usize, enough: &Enough) -> bool {
+    let looks =
+        std::iter::successors(Some(enough.least_rounds.max(LEAST_VALUES)), |count| Some(count + count.div_ceil(2)));
+    samples >= enough.most_rounds || looks.take_while(|count| *count <= samples).any(|count| count == samples)
 }
 
 /// Runs a plan; the journal is written into a folder, which exists. A cell that cannot be measured is skipped, with its
@@ -85,6 +97,7 @@ pub fn run(
     keeps_samples: bool,
     mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
 ) -> Result<Results> {
+    let began_ns = monotonic_ns();
     let machine = Machine::this();
     machine.check_clock()?;
     let cells = plan.cells()?;
@@ -97,16 +110,17 @@ pub fn run(
         courses[entry.cell].take_up(&entry.turn);
     }
     for (cell, course) in cells.iter().zip(&mut courses) {
-        course.is_finished |= course.is_enough(cell, &plan.enough);
+        course.look(cell, &plan.enough);
     }
     let can_be: Vec<usize> = (0..cells.len()).filter(|&cell| courses[cell].skipped.is_none()).collect();
     let of_them = || can_be.iter().map(|&cell| &cells[cell]);
     let (mut site, without) = Site::for_those_that_fit(of_them(), Duration::from_nanos(plan.enough.sample_ns));
     // What this machine's caches give is no bound of a device that is not here.
-    let ceilings = Ceilings::measure(&of_them().filter(|cell| cell.device().is_none()).collect::<Vec<_>>())?;
+    let ceilings = Ceilings::measure(&of_them().filter(|cell| cell.device().is_none()).collect::<Vec<_>>());
     let mut first_error = None;
     for (&cell, error) in can_be.iter().zip(without) {
-        if let Some(error) = error {
+        let without_ceiling = || ceilings.missing(&cells[cell]).map(|why| Error::unavailable(why.to_owned()));
+        if let Some(error) = error.or_else(without_ceiling) {
             courses[cell].skip(error, &mut first_error);
         }
     }
@@ -117,7 +131,7 @@ pub fn run(
         cells: &cells,
         site: &mut site,
         ceilings: &ceilings,
-        began_ns: monotonic_ns(),
+        began_ns,
         spent_ns,
         seed: journal.seed(),
         rounds: courses.iter().map(|course| course.samples.len()).max().unwrap_or(0),
@@ -203,8 +217,10 @@ impl Running<'_> {
                 if watch(&self.progress(courses, measurable, cell, elapsed_ns)).is_break() {
                     return Err(Error::Interrupted);
                 }
-                if let Some(previous) = previous {
-                    self.site.flush(&self.cells[previous])?;
+                if let Some(previous) = previous
+                    && let Err(error) = self.site.flush(&self.cells[previous])
+                {
+                    courses[previous].skip(error, &mut self.first_error);
                 }
                 previous = Some(cell);
                 self.sample(cell, &mut courses[cell], rng.u64(..), journal)?;
@@ -229,7 +245,7 @@ impl Running<'_> {
             },
         };
         course.take_up(&turn);
-        course.is_finished |= course.is_enough(cell, &self.plan.enough);
+        course.look(cell, &self.plan.enough);
         let (elapsed_ns, disturbance) = (self.elapsed_ns(), self.disturbance());
         journal.add(&Entry { cell: number, turn, elapsed_ns, disturbance })
     }
@@ -251,15 +267,8 @@ impl Running<'_> {
         let samples: usize = courses.iter().map(|course| course.samples.len()).sum();
         let finished = courses.iter().filter(|course| course.is_finished && course.skipped.is_none()).count();
         let enough = &self.plan.enough;
-        // As if each cell that is not finished needed as many again as the least, but no more than there may be.
-        let missing: usize = courses
-            .iter()
-            .filter(|course| !course.is_finished)
-            .map(|course| {
-                enough.least_rounds.max(course.samples.len() + 1).min(enough.most_rounds)
-                    - course.samples.len().min(enough.most_rounds)
-            })
-            .sum();
+        let missing: usize =
+            courses.iter().filter(|course| !course.is_finished).map(|course| course.missing(enough)).sum();
         let left_ns =
             if samples == 0 { u64::MAX } else { (elapsed_ns / samples as u64).saturating_mul(missing as u64) };
         let left = Duration::from_nanos(left_ns.min(enough.budget_ns.saturating_sub(elapsed_ns)));
@@ -282,8 +291,12 @@ impl Course {
         }
     }
 
+    /// Ends it; samples that were taken are kept.
     fn skip(&mut self, error: Error, first_error: &mut Option<Error>) {
-        self.skipped = Some(error.to_string());
+        match self.samples.is_empty() {
+            true => self.skipped = Some(error.to_string()),
+            false => self.failed = Some(error.to_string()),
+        }
         self.is_finished = true;
         first_error.get_or_insert(error);
     }
@@ -302,14 +315,25 @@ impl Course {
         cell.measure().metrics().iter().enumerate().find_map(|(number, metric)| Found::of(metric, &self.values(number)))
     }
 
-    fn is_enough(&self, cell: &Cell, enough: &Enough) -> bool {
+    /// Finds out whether there are enough samples, where it is time to.
+    fn look(&mut self, cell: &Cell, enough: &Enough) {
         let taken = self.samples.len();
+        if self.is_finished || !is_looked_at(taken, enough) {
+            return;
+        }
+        let first = self.first(cell);
+        self.half_width = first.as_ref().map(Found::half_width);
         // Where no sample has a value, more of them will not help.
-        let is_settled = || match self.status(cell, enough) {
-            Status::Few => taken >= LEAST_VALUES && self.first(cell).is_none(),
-            status => status == Status::Precise,
-        };
-        taken >= enough.most_rounds || taken >= enough.least_rounds && is_settled()
+        let is_settled = first.is_none_or(|found| found.is_precise(enough.precision));
+        self.is_finished = taken >= enough.most_rounds || taken >= enough.least_rounds && is_settled;
+    }
+
+    /// Samples that are still to come, about: intervals narrow with the root of their number.
+    fn missing(&self, enough: &Enough) -> usize {
+        let taken = self.samples.len();
+        let parts = self.half_width.map_or(1.0, |half_width| half_width / enough.precision);
+        let wanted = (taken as f64 * parts * parts).ceil().min(enough.most_rounds as f64) as usize;
+        wanted.max(enough.least_rounds).max(taken + 1).saturating_sub(taken)
     }
 
     fn status(&self, cell: &Cell, enough: &Enough) -> Status {
@@ -321,7 +345,7 @@ impl Course {
         }
         match first {
             Some(found) if self.samples.len() >= enough.least_rounds && found.count >= LEAST_VALUES => {
-                if found.half_width() <= enough.precision { Status::Precise } else { Status::Noisy }
+                if found.is_precise(enough.precision) { Status::Precise } else { Status::Noisy }
             }
             _ => Status::Few,
         }
@@ -346,7 +370,7 @@ impl Course {
         let unresolved = is_unresolved.then(|| "no sample has a value that the clock resolves".to_owned());
         CellResult {
             status,
-            reason: self.skipped.clone().or(self.refused.clone()).or(unresolved),
+            reason: [&self.skipped, &self.refused, &self.failed].into_iter().flatten().next().cloned().or(unresolved),
             provenance: place.as_ref().map(|place| place.provenance),
             memory: place.as_ref().map(|place| place.text.clone()),
             page_bytes: place.as_ref().and_then(|place| place.page_bytes),
@@ -406,18 +430,55 @@ mod tests {
         let status = |values: &[Option<f64>], least_rounds: usize| {
             let (course, cell) = course(values);
             let enough = Enough { least_rounds, most_rounds: 20, ..Enough::default() };
-            (course.status(&cell, &enough), course.is_enough(&cell, &enough))
+            let mut course = course;
+            course.look(&cell, &enough);
+            (course.status(&cell, &enough), course.is_finished)
         };
         assert_eq!(status(&[Some(7.0)], 1), (Status::Few, false));
         assert_eq!(status(&[Some(7.0); 4], 2), (Status::Few, false));
         assert_eq!(status(&[Some(7.0); 5], 2), (Status::Precise, true));
         assert_eq!(status(&[Some(7.0); 5], 6), (Status::Few, false));
         assert_eq!(status(&[Some(1.0), Some(2.0), Some(3.0), Some(4.0), Some(5.0)], 5), (Status::Noisy, false));
+        assert_eq!(status(&[Some(7.0); 6], 5), (Status::Precise, false), "it is not looked at");
+        assert_eq!(status(&[Some(7.0); 8], 5), (Status::Precise, true));
         assert_eq!(status(&[None; 5], 5), (Status::Few, true), "more samples would not help");
         assert!(status(&[Some(1.0); 20], 20).1);
         let (course, cell) = course(&[None; 5]);
         let result = course.result(cell, &Enough::default(), false, &mut Site::new([], Duration::ZERO).unwrap());
         assert!(result.reason.unwrap().contains("no sample has a value") && result.metrics.is_empty());
+    }
+
+    #[test]
+    fn intervals_are_looked_at_a_few_times() {
+        let looks = |least_rounds, most_rounds| {
+            let enough = Enough { least_rounds, most_rounds, ..Enough::default() };
+            (1..=most_rounds).filter(|count| is_looked_at(*count, &enough)).collect::<Vec<_>>()
+        };
+        assert_eq!(looks(5, 40), [5, 8, 12, 18, 27, 40]);
+        assert_eq!(looks(1, 9), [5, 8, 9]);
+        assert_eq!(looks(3, 3), [3]);
+    }
+
+    #[test]
+    fn what_is_still_to_come_follows_the_interval() {
+        let enough = Enough { precision: 0.02, least_rounds: 5, most_rounds: 40, ..Enough::default() };
+        let missing = |taken, half_width| {
+            let samples = vec![Sample::default(); taken];
+            Course { samples, half_width, ..Course::default() }.missing(&enough)
+        };
+        assert_eq!([missing(0, None), missing(3, None), missing(5, Some(0.04)), missing(5, Some(0.03))], [5, 2, 15, 7]);
+        assert_eq!([missing(39, Some(1.0)), missing(8, Some(0.01))], [1, 1]);
+    }
+
+    #[test]
+    fn samples_outlive_an_error_that_comes_later() {
+        let (mut course, cell) = course(&[Some(7.0); 5]);
+        let mut first_error = None;
+        course.skip(Error::unavailable("the disk is full".into()), &mut first_error);
+        assert!(course.is_finished && !course.is_without_any() && first_error.is_some());
+        let result = course.result(cell, &Enough::default(), false, &mut Site::new([], Duration::ZERO).unwrap());
+        assert_eq!((result.status, result.metrics[0].median), (Status::Precise, 7.0));
+        assert!(result.reason.unwrap().contains("the disk is full"));
     }
 
     #[test]
@@ -479,12 +540,14 @@ mod tests {
         let turn = Turn::Refused("it is not true".into());
         // Longer than any machine is up.
         journal.add(&Entry { cell: 1, turn, elapsed_ns: 1 << 60, disturbance }).unwrap();
+        let began_s = journal.started_s();
+        drop(journal);
         let more_time = Plan { enough: Enough { budget_ns: 2 << 60, ..plan.enough }, ..plan };
         let results = go(&more_time, folder.path(), RESUMED).unwrap();
         let of = |cell: usize| (results.cells[cell].status, results.cells[cell].reason.as_deref());
         assert_eq!([of(0), of(1)], [(Status::Precise, None), (Status::Refused, Some("it is not true"))]);
         assert!(results.disturbance.steal_ms >= 1 << 40 && results.elapsed_ns >= 1 << 60);
         assert!(results.disturbance.migrations.is_none_or(|count| count >= 1 << 40));
-        assert_eq!(results.started_s, journal.started_s());
+        assert_eq!(results.started_s, began_s);
     }
 }

@@ -234,9 +234,9 @@ impl Of {
 
 /// The time of a dependent load by the first of these CPUs.
 fn latency_ns(memory: &mut Memory, cpus: &[usize], seed: u64) -> Result<f64> {
-    let mut cycle = Cycle::new(memory, CHAIN_BYTES, CHAIN_BYTES, seed);
+    let mut cycle = Cycle::new(memory, CHAIN_BYTES, CHAIN_BYTES, 1, seed);
     code::evict(cycle.memory(), CHAIN_BYTES);
-    let (ticks, steps) = crew::once_together_on(cpus, vec![|| cycle.follow(1, STEPS)])?.results[0];
+    let (ticks, steps) = crew::once_together_on(cpus, vec![|| cycle.follow(STEPS)])?.results[0];
     Ok(Clock::get().ns(ticks as f64 / steps as f64))
 }
 

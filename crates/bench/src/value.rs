@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::crew;
 use crate::machine;
 
 /// What a key of a cell is set to.
@@ -40,12 +41,13 @@ pub const MAX_RANGE: usize = 1000;
 const UNITS: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40)];
 
 /// The factor of a unit: `Ki`, `KiB` and the bare letter, as in truncate(1), are powers of 1024, `kB` is one of 1000, and `llc` is
-/// the last-level cache of this machine ([`machine::last_cache_bytes`]).
+/// the last-level cache of this machine ([`machine::last_cache_bytes`]), and `cpus` the CPUs that this process may use.
 fn factor(unit: &str) -> Option<u64> {
     let power = |letter: char| "kmgt".find(letter.to_ascii_lowercase()).map(|power| power as u32 + 1);
     let (letter, rest) = match unit {
         "" | "B" => return Some(1),
         "llc" => return Some(machine::last_cache_bytes()),
+        "cpus" => return Some(crew::cpus().len() as u64),
         _ => unit.split_at(1),
     };
     match (power(letter.chars().next()?)?, rest) {
@@ -55,12 +57,21 @@ fn factor(unit: &str) -> Option<u64> {
     }
 }
 
-/// A number such as `64`, `4Ki`, `1.5GiB`, `16MB` or `4llc`, in which digits may be grouped by `_`, or one less another, as in
-/// `cpus-1`.
+/// A number such as `64`, `4Ki`, `1.5GiB`, `16MB`, `4llc` or `cpus`, in which digits may be grouped by `_`, or one less another, as
+/// in `cpus-1`.
 pub fn number(text: &str) -> Result<u64, String> {
-    if let Some((one, less)) = text.split_once('-').filter(|(one, _)| !one.is_empty()) {
-        return number(one)?.checked_sub(number(less)?).ok_or_else(|| format!("'{text}' is less than nothing"));
+    match text.split_once('-') {
+        Some((one, less)) if !one.is_empty() => {
+            let (one, less) = (a_number(one)?, a_number(less)?);
+            one.checked_sub(less).ok_or_else(|| format!("'{text}' is less than nothing"))
+        }
+        _ => a_number(text),
     }
+}
+
+fn a_number(text: &str) -> Result<u64, String> {
+    // It is one of them when no digits say how many.
+    let text = if text == "cpus" { "1cpus" } else { text };
     let expected = || format!("'{text}' is no number: expected one such as 64, 4Ki, 1.5Gi or 16MB");
     let is_digit = |c: char| c.is_ascii_digit() || c == '.' || c == '_';
     let (digits, unit) = text.split_at(text.find(|c| !is_digit(c)).unwrap_or(text.len()));
@@ -135,6 +146,14 @@ pub fn real(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A part of a whole, such as `2%`: neither nothing nor all of it.
+pub fn part(text: &str) -> Result<f64, String> {
+    match real(text)? {
+        part if part > 0.0 && part < 1.0 => Ok(part),
+        _ => Err(format!("{text} is not between 0 and 1: expected a part such as 2%")),
+    }
+}
+
 /// Bytes as people write them: `64`, `4Ki`, `5568`.
 pub fn short_bytes(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
@@ -162,6 +181,10 @@ mod tests {
         assert_eq!(number("4llc"), Ok(4 * machine::last_cache_bytes()));
         assert_eq!((number("8-1"), number("8-8")), (Ok(7), Ok(0)));
         assert_eq!(number("1-2"), Err("'1-2' is less than nothing".into()));
+        assert!(number("8-2-1").is_err() && number(&"1-".repeat(100_000)).is_err(), "one less another");
+        let cpus = crew::cpus().len() as u64;
+        assert_eq!((number("cpus"), number("2cpus"), number("cpus-1")), (Ok(cpus), Ok(2 * cpus), Ok(cpus - 1)));
+        assert!(number("cpus2").is_err());
         for text in ["", "-1", "4-", "2llcs", "1.5", "Ki", "4Kj", "inf", "nan", "+4", "99999999999Gi", "1:2"] {
             assert!(number(text).is_err(), "{text}");
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bench::measure::{self, Form, Key};
@@ -16,7 +17,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::interrupt::{self, Second};
 use crate::output::Report;
 use crate::progress::Progress;
 
@@ -35,7 +36,7 @@ names. Every key of a measurement is an option too, and takes values, ranges and
 measurements of the plan that have it.
 
 The folder gets results.json, results.csv, report.html and journal.jsonl, from which --resume goes on with a run that was \
-interrupted: after Ctrl-C or SIGTERM it says how. Nothing else is written, but files in the folders that --memory names, which lose \
+interrupted: after Ctrl-C, SIGTERM or SIGHUP it says how. Nothing else is written, but files in the folders that --memory names, which lose \
 their names as soon as they are open. A cell that cannot be measured, or for which there is no room, is skipped, with its reason. A device is written over only when --overwrite names it.
 
 Examples:
@@ -343,7 +344,7 @@ impl PlanArguments {
 fn measure(arguments: &RunArguments, progress: Progress) -> Result<Report, Failure> {
     let plan = arguments.what.plan()?;
     show::confirm_devices(&plan, &arguments.overwrite)?;
-    interrupt::watch();
+    interrupt::watch(if arguments.no_prefetchers { Second::Waits } else { Second::Ends });
     // They are on again when this goes.
     let _off = if arguments.no_prefetchers { Some(Off::switch()?) } else { None };
     let (folder, beginning) = match &arguments.resume {
@@ -377,7 +378,10 @@ fn give_up(failure: Failure, folder: &Path, beginning: Beginning, plan: &str) ->
     match (failure, interrupt::signal()) {
         (Failure::Measurement(bench::Error::Interrupted), Some(signal)) => {
             let how = match has_samples {
-                true => format!("; the same command with --resume {} goes on with it", quoted(folder)),
+                true => format!(
+                    "; the same command with --resume {0} goes on with it, in place of any --out",
+                    quoted(folder)
+                ),
                 false => ", and had measured nothing".into(),
             };
             Failure::Interrupted(signal, format!("the run of {plan} was interrupted{how}"))
@@ -424,7 +428,7 @@ fn calibrate(arguments: &CalibrateArguments, progress: Progress) -> Result<Repor
         plan.enough.set("budget", budget)?;
     }
     show::confirm_devices(&plan, &arguments.overwrite)?;
-    interrupt::watch();
+    interrupt::watch(Second::Ends);
     // Before anything is measured: a run of minutes must not end because the file is there.
     let made = fs::OpenOptions::new().write(true).create_new(true).open(&arguments.out);
     let mut file = made.map_err(|error| Failure::io("create", &arguments.out, error))?;
@@ -477,8 +481,8 @@ fn new_folder(given: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
 /// Refuses a folder in which somebody else has a file where results go.
 fn results_are_ours(folder: &Path) -> Result<(), Failure> {
     let results = folder.join("results.json");
-    if results.exists() {
-        read(&results)?;
+    if results.exists() && !starts_with(&results, "{") {
+        return Err(foreign(&results));
     }
     let csv = folder.join("results.csv");
     if csv.exists() && !starts_with(&csv, "measure,") {
@@ -501,8 +505,15 @@ fn foreign(path: &Path) -> Failure {
     Failure::Usage(format!("{} is there, and no file of a run: it is not written over", path.display()))
 }
 
+/// Writes a file whole or not at all.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::io("write", path, error))
+    let failed = |error| Failure::io("write", path, error);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file =
+        tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(folder).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
 }
 
 fn list(arguments: &ListArguments) -> Result<Report, Failure> {
@@ -533,7 +544,19 @@ fn read(path: &Path) -> Result<Results, Failure> {
 fn compare(arguments: &CompareArguments) -> Result<Report, Failure> {
     let tolerance =
         bench::value::real(&arguments.tolerance).map_err(|what| Failure::Usage(format!("--tolerance: {what}")))?;
+    if !(0.0..1.0).contains(&tolerance) {
+        let what = format!("--tolerance: {} is no part of a median: expected one such as 2%", arguments.tolerance);
+        return Err(Failure::Usage(what));
+    }
     let comparison = bench::compare::Comparison::new(&read(&arguments.before)?, &read(&arguments.after)?, tolerance);
+    if comparison.changes.is_empty() && comparison.lost.is_empty() {
+        let (before, after) = (arguments.before.display(), arguments.after.display());
+        let too_few = comparison.too_few.len();
+        let what = format!(
+            "nothing of {before} and {after} can be compared: no cell is in both, but {too_few} with too few samples"
+        );
+        return Err(Failure::Usage(what));
+    }
     let exit = if comparison.has_regressed() { REGRESSED } else { 0 };
     Ok(Report { exit, ..show::compared(&comparison) })
 }

@@ -1,22 +1,36 @@
-//! Ctrl-C and SIGTERM, for work that has to end in order.
+//! Signals that end a process, for work that has to end in order.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 static SIGNAL: AtomicU8 = AtomicU8::new(0);
 
-/// From now on the first SIGINT or SIGTERM is only noted, for [`signal`] to tell; a second one ends the process at once. No
-/// crate of the tree handles signals already, and this is less than one more would be.
-pub(crate) fn watch() {
+/// What becomes of a second signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Second {
+    /// It ends the process at once.
+    Ends,
+    /// It changes nothing: something of the machine has to be put back before.
+    Waits,
+}
+
+/// From now on the first signal that would end the process is only noted, for [`signal`] to tell; those that were ignored still
+/// are. No crate of the tree handles signals already, and this is less than one more would be.
+pub(crate) fn watch(second: Second) {
     extern "C" fn note(signal: libc::c_int) {
         SIGNAL.store(signal as u8, Ordering::Relaxed);
     }
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: zeros are an empty mask and no flags; the handler does nothing but store to an atomic, which is allowed in
         // one (signal-safety(7)).
         unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut before);
+            if before.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
-            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            action.sa_flags = libc::SA_RESTART | if second == Second::Ends { libc::SA_RESETHAND } else { 0 };
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }

@@ -1,7 +1,6 @@
 //! What no figure can be: a bandwidth above that of the first-level cache is that of code which does not run.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use crate::bandwidth::Transfer;
@@ -16,6 +15,8 @@ use crate::pattern::Pattern;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ceilings {
     gb_s: BTreeMap<usize, f64>,
+    /// Numbers of threads that cannot be had, and why.
+    without: BTreeMap<usize, String>,
 }
 
 /// A working set that every first-level cache has, for each thread.
@@ -29,15 +30,24 @@ const MARGIN: f64 = 1.5;
 
 impl Ceilings {
     /// Measures the ceiling of each number of threads that these cells have.
-    pub(super) fn measure(cells: &[&Cell]) -> Result<Ceilings> {
+    pub(super) fn measure(cells: &[&Cell]) -> Ceilings {
         let mut ceilings = Ceilings::default();
-        for cell in cells.iter().filter(|cell| has_ceiling(cell)) {
-            let threads = threads_of(cell)?;
-            if let Entry::Vacant(entry) = ceilings.gb_s.entry(threads) {
-                entry.insert(MARGIN * cached_gb_s(threads)?);
+        for threads in cells.iter().filter(|cell| has_ceiling(cell)).filter_map(|cell| threads_of(cell).ok()) {
+            if ceilings.gb_s.contains_key(&threads) || ceilings.without.contains_key(&threads) {
+                continue;
+            }
+            match cached_gb_s(threads) {
+                Ok(gb_s) => _ = ceilings.gb_s.insert(threads, MARGIN * gb_s),
+                Err(error) => _ = ceilings.without.insert(threads, error.to_string()),
             }
         }
-        Ok(ceilings)
+        ceilings
+    }
+
+    /// Why nothing of a cell could be believed: what its threads can move at most could not be measured.
+    pub(super) fn missing(&self, cell: &Cell) -> Option<&str> {
+        let threads = threads_of(cell).ok().filter(|_| has_ceiling(cell))?;
+        self.without.get(&threads).map(String::as_str)
     }
 
     pub(super) fn gb_s(&self) -> &BTreeMap<usize, f64> {
@@ -102,7 +112,7 @@ mod tests {
     #[test]
     fn figures_that_cannot_be_are_refused() {
         let cells = Plan::built_in("bandwidth").unwrap().cells().unwrap();
-        let ceilings = Ceilings { gb_s: [(1, 400.0)].into() };
+        let ceilings = Ceilings { gb_s: [(1, 400.0)].into(), ..Ceilings::default() };
         let refuse = |gb_s: f64| {
             ceilings.refuse(&cells[0], &Sample { values: vec![Some(gb_s), None, None], ..Sample::default() })
         };
@@ -116,17 +126,28 @@ mod tests {
         let mut plan = Plan::built_in("bandwidth").unwrap();
         plan.set("memory", "model:optane-100-six-dimms").unwrap();
         let cells = plan.cells().unwrap();
-        assert!(Ceilings::measure(&[&cells[0]]).unwrap().gb_s().is_empty());
-        let ceilings = Ceilings { gb_s: [(1, 4.0)].into() };
+        assert!(Ceilings::measure(&[&cells[0]]).gb_s().is_empty());
+        let ceilings = Ceilings { gb_s: [(1, 4.0)].into(), ..Ceilings::default() };
         let refuse =
             |value| ceilings.refuse(&cells[0], &Sample { values: vec![Some(value), None, None], ..Sample::default() });
         assert!(refuse(39.4).is_none() && refuse(f64::INFINITY).is_some());
     }
 
+    /// As many threads as no process may have.
+    #[test]
+    fn threads_that_cannot_be_had_cost_their_cells_only() {
+        let mut plan = Plan::built_in("bandwidth").unwrap();
+        plan.set("threads", "1,2").unwrap();
+        let cells = plan.cells().unwrap();
+        let ceilings = Ceilings { gb_s: [(1, 4.0)].into(), without: [(2, "no thread".into())].into() };
+        let of = |threads| cells.iter().find(|cell| cell.number("threads") == threads).unwrap();
+        assert_eq!((ceilings.missing(of(1)), ceilings.missing(of(2))), (None, Some("no thread")));
+    }
+
     #[test]
     fn the_ceiling_is_above_what_memory_gives() {
         let cells = Plan::built_in("bandwidth").unwrap().cells().unwrap();
-        let ceilings = Ceilings::measure(&[&cells[0]]).unwrap();
+        let ceilings = Ceilings::measure(&[&cells[0]]);
         assert!(ceilings.gb_s()[&1] > 1.0, "{ceilings:?}");
     }
 }

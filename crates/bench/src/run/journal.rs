@@ -32,9 +32,58 @@ struct Header {
     /// In seconds since 1970.
     started_s: u64,
     enough: Enough,
+    /// The program and what of the machine all samples must have in common.
+    version: String,
     cpu: String,
     cpus: usize,
+    kernel: String,
+    huge_pages: Option<String>,
+    prefetchers: String,
+    /// The profiles of devices that are modelled: files may change.
+    devices: Vec<String>,
     cells: Vec<Cell>,
+}
+
+impl Header {
+    fn new(cells: &[Cell], enough: Enough, seed: u64, started_s: u64, machine: &Machine) -> Header {
+        let mut devices: Vec<String> =
+            cells.iter().filter_map(Cell::device).map(|device| format!("{device:?}")).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        Header {
+            schema: SCHEMA.into(),
+            seed,
+            started_s,
+            enough,
+            version: env!("CARGO_PKG_VERSION").into(),
+            cpu: machine.cpu.clone(),
+            cpus: machine.cpus,
+            kernel: machine.kernel.clone(),
+            huge_pages: machine.huge_pages.clone(),
+            prefetchers: machine.prefetchers.clone(),
+            devices,
+            cells: cells.to_vec(),
+        }
+    }
+
+    /// In what a run that goes on with this one's samples differs, so that they would not be alike.
+    fn differs(&self, now: &Header) -> Option<&'static str> {
+        let differences = [
+            ("another plan", self.cells != now.cells),
+            ("another version of the program", self.version != now.version),
+            ("another machine", (&self.cpu, self.cpus) != (&now.cpu, now.cpus)),
+            ("another kernel", self.kernel != now.kernel),
+            ("other huge pages", self.huge_pages != now.huge_pages),
+            ("other prefetchers", self.prefetchers != now.prefetchers),
+            ("another profile of a device", self.devices != now.devices),
+            // It may be given more time.
+            (
+                "another precision, rounds or sample",
+                Enough { budget_ns: now.enough.budget_ns, ..self.enough } != now.enough,
+            ),
+        ];
+        differences.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
+    }
 }
 
 /// What came of a cell's turn.
@@ -63,12 +112,22 @@ pub(super) enum Turn {
     Refused(String),
 }
 
-const SCHEMA: &str = "remanent-bench-journal-2";
+const SCHEMA: &str = "remanent-bench-journal-3";
 
 impl Turn {
     pub(super) fn of(sample: &Sample, is_disturbed: bool) -> Turn {
         let ticks = sample.ticks.iter().map(|(ticks, count)| (*ticks, *count)).collect();
         Turn::Sample { values: sample.values.clone(), ticks, overhead: sample.overhead, is_disturbed }
+    }
+}
+
+/// Keeps other runs out until the file is closed (flock(2)).
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Error::unavailable(format!("another run is writing {}", path.display())))
+        }
+        locked => locked.map_err(|error| Error::io(path, error.into())),
     }
 }
 
@@ -90,8 +149,8 @@ impl Journal {
             OpenOptions::new().create_new(true).append(true).open(&path).map_err(|error| Error::io(&path, error))?;
         let started_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut journal = Journal { file, path, seed, started_s };
-        let (schema, cpu, cells) = (SCHEMA.into(), machine.cpu.clone(), cells.to_vec());
-        journal.write(&Header { schema, seed, started_s, enough, cpu, cpus: machine.cpus, cells })?;
+        lock(&journal.file, &journal.path)?;
+        journal.write(&Header::new(cells, enough, seed, started_s, machine))?;
         Ok(journal)
     }
 
@@ -106,6 +165,7 @@ impl Journal {
         let path = path_of(folder);
         let failed = |error| Error::io(&path, error);
         let file = OpenOptions::new().read(true).append(true).open(&path).map_err(failed)?;
+        lock(&file, &path)?;
         let mut whole_bytes = 0;
         let mut lines = Vec::new();
         let mut reader = BufReader::new(&file);
@@ -123,13 +183,11 @@ impl Journal {
             |number: usize| Error::unavailable(format!("{}:{number} is no line of a journal", path.display()));
         let header: Header =
             lines.first().and_then(|line| serde_json::from_slice(line).ok()).ok_or_else(|| damaged(1))?;
-        let is_same = header.schema == SCHEMA && header.cells == cells;
-        if !is_same || (header.cpu.as_str(), header.cpus) != (machine.cpu.as_str(), machine.cpus) {
-            return Err(refuse("is of another plan, or of another machine, and cannot be gone on with".into()));
+        if header.schema != SCHEMA {
+            return Err(refuse("is of another version of the program, and cannot be gone on with".into()));
         }
-        // A run may be given more time, but all its samples must be alike.
-        if (Enough { budget_ns: enough.budget_ns, ..header.enough }) != enough {
-            return Err(refuse("is of a run with another precision, rounds or sample".into()));
+        if let Some(what) = header.differs(&Header::new(cells, enough, header.seed, header.started_s, machine)) {
+            return Err(refuse(format!("is of a run with {what}, and cannot be gone on with")));
         }
         if let Some(seed) = seed.filter(|seed| *seed != header.seed) {
             return Err(refuse(format!("is of a run with the seed {}, not {seed}", header.seed)));
@@ -194,9 +252,20 @@ mod tests {
         }
         let (mut journal, _) = open(&cells, enough, None, &machine).unwrap();
         journal.add(&refused).unwrap();
+        let error = open(&cells, enough, None, &machine).unwrap_err().to_string();
+        assert!(error.contains("another run is writing"), "{error}");
+        drop(journal);
         let more_time = Enough { budget_ns: 1 << 50, ..enough };
         assert_eq!(open(&cells, more_time, None, &machine).unwrap().1, [taken, refused]);
-        assert!(open(&cells, enough, None, &Machine { cpus: 3, ..machine.clone() }).is_err());
+        let others = [
+            (Machine { cpus: 3, ..machine.clone() }, "another machine"),
+            (Machine { kernel: "7".into(), ..machine.clone() }, "another kernel"),
+            (Machine { prefetchers: "off".into(), ..machine.clone() }, "other prefetchers"),
+        ];
+        for (other, what) in others {
+            let error = open(&cells, enough, None, &other).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
         assert!(open(&cells[1..], enough, None, &machine).is_err());
         for other in [
             Enough { precision: 0.5, ..enough },
@@ -208,7 +277,7 @@ mod tests {
         }
         let error = open(&cells, enough, Some(1), &machine).unwrap_err().to_string();
         assert!(error.contains("is of a run with the seed 9, not 1"), "{error}");
-        journal.file.write_all(b"{}\n").unwrap();
+        OpenOptions::new().append(true).open(path_of(folder.path())).unwrap().write_all(b"{}\n").unwrap();
         let error = open(&cells, enough, None, &machine).unwrap_err().to_string();
         assert!(error.contains("journal.jsonl:4 is no line of a journal"), "{error}");
     }

@@ -1,13 +1,12 @@
 //! What the commands of `bench` say.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use bench::compare::{Comparison, Verdict};
+use bench::estimate::Estimate;
 use bench::machine::Machine;
-use bench::measure::{self, Cell, Measure};
-use bench::memory::Place;
+use bench::measure::{self, Measure};
 use bench::model::ProfileFile;
 use bench::page::short;
 use bench::plan::{self, Plan};
@@ -181,83 +180,54 @@ pub(super) fn keys_of(measure: &dyn Measure) -> Report {
 
 /// What a plan would do.
 pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
-    let cells = plan.cells()?;
-    let mut skipped: Vec<(String, String)> = Vec::new();
-    let (mut least_ns, mut written_bytes) = (0u64, 0u64);
-    let mut needed: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut need = |place: String, what: String, bytes: u64| {
-        let most = needed.entry((place, what)).or_default();
-        *most = bytes.max(*most);
-    };
-    let rounds = plan.enough.least_rounds as u64;
-    for cell in &cells {
-        match cell.needs() {
-            Ok(needs) => {
-                least_ns += rounds * if needs.sample_ns == 0 { plan.enough.sample_ns * 6 / 5 } else { needs.sample_ns };
-                let a_sample_s = plan.enough.sample_ns as f64 * 1.2 / 1e9;
-                written_bytes += rounds * (needs.written_bytes + (needs.writes_gb_s * a_sample_s * 1e9) as u64);
-                // Pages of each size are mapped apart, and relations are made whatever the place.
-                let pages = cell.keys.get("pages").map(ToString::to_string).unwrap_or_default();
-                need(place_of(cell), pages, needs.memory_bytes as u64);
-                if cell.measure == "join" {
-                    let (relations_bytes, pool_bytes) = bench::join::beside(cell);
-                    let place = if cell.device().is_some() { "dram".into() } else { place_of(cell) };
-                    need("dram".into(), "relations".into(), relations_bytes);
-                    need(place, "pool".into(), pool_bytes);
-                }
-            }
-            Err(error) => skipped.push((cell.to_string(), error.to_string())),
-        }
-    }
-    let mut memory: BTreeMap<String, u64> = BTreeMap::new();
-    needed.into_iter().for_each(|((place, _), bytes)| *memory.entry(place).or_default() += bytes);
+    let estimate = Estimate::of(plan)?;
+    let enough = &plan.enough;
     let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
+    let (least_bytes, most_bytes) = estimate.written_bytes;
     let mut fields = Fields::default();
     fields
         .add("plan", format!("{}: {}", plan.name, plan.about))
-        .add("cells", cells.len().to_string())
-        .add("cannot be measured here", skipped.len().to_string())
-        .add("samples of a cell", format!("{} to {}", plan.enough.least_rounds, plan.enough.most_rounds))
-        .add("time of the fewest", format!("about {}", seconds(least_ns.min(plan.enough.budget_ns))))
-        .add("time, at most", seconds(plan.enough.budget_ns))
-        .add("written, in so many samples", format!("about {}", units::size(written_bytes)));
-    for (place, bytes) in &memory {
+        .add("cells", estimate.cells.to_string())
+        .add("cannot be measured here", estimate.skipped.len().to_string())
+        .add("samples of a cell", format!("{} to {}", enough.least_rounds, enough.most_rounds))
+        .add("time of the fewest", format!("about {}", seconds(estimate.least_ns)))
+        .add("time, at most", seconds(enough.budget_ns))
+        .add("written", format!("about {} to {}", units::size(least_bytes), units::size(most_bytes)));
+    for (place, bytes) in &estimate.memory_bytes {
         fields.add(format!("memory, {place}"), units::size(*bytes));
     }
     let mut text = fields.to_text();
-    for (cell, why) in &skipped {
+    if estimate.least_ns > enough.budget_ns {
+        text +=
+            "The time is over before all cells have the fewest samples: it takes a larger --budget, or fewer cells.\n";
+    }
+    for (cell, why) in &estimate.skipped {
         let _ = writeln!(text, "not run: {cell}: {why}");
     }
     let json = json!({
         "plan": plan.name,
-        "cells": cells,
-        "skipped": skipped.iter().map(|(cell, why)| json!({ "cell": cell, "reason": why })).collect::<Vec<_>>(),
-        "least_ns": least_ns,
-        "budget_ns": plan.enough.budget_ns,
-        "written_bytes": written_bytes,
-        "memory_bytes": memory,
+        "cells": plan.cells()?,
+        "skipped": estimate.skipped.iter().map(|(cell, why)| json!({ "cell": cell, "reason": why })).collect::<Vec<_>>(),
+        "least_ns": estimate.least_ns,
+        "budget_ns": enough.budget_ns,
+        "written_bytes": least_bytes,
+        "written_at_most_bytes": most_bytes,
+        "memory_bytes": estimate.memory_bytes,
     });
     Ok(Report::answer(json, text))
 }
 
-fn place_of(cell: &Cell) -> String {
-    cell.keys.get("memory").map(ToString::to_string).unwrap_or_else(|| "none".into())
-}
-
 /// Refuses a plan that would write over a device that nobody has named.
 pub(super) fn confirm_devices(plan: &Plan, named: &[String]) -> Result<(), Failure> {
-    let mut written: BTreeMap<String, u64> = Default::default();
-    for cell in &plan.cells()? {
-        if let (Some(Place::Device(_)), Ok(needs)) = (cell.memory(), cell.needs()) {
-            let most = written.entry(place_of(cell)).or_default();
-            *most = (needs.memory_bytes as u64).max(*most);
-        }
-    }
-    match written.iter().find(|(device, _)| !named.contains(device)) {
+    let estimate = Estimate::of(plan)?;
+    match estimate.device_bytes.iter().find(|(device, _)| !named.contains(device)) {
         None => Ok(()),
         Some((device, bytes)) => Err(Failure::NotConfirmed(format!(
-            "the first {} of {device} would be written over, and what is there be lost: --overwrite {device} says that it may be",
-            units::size(*bytes)
+            "the first {} of {device} would be written over, by {} to {} that the plan writes, and what is there be lost: \
+             --overwrite {device} says that it may be",
+            units::size(*bytes),
+            units::size(estimate.written_bytes.0),
+            units::size(estimate.written_bytes.1)
         ))),
     }
 }
@@ -335,8 +305,9 @@ pub(super) fn compared(comparison: &Comparison) -> Report {
         count(Verdict::Worse),
         count(Verdict::Same)
     );
+    comparison.lost.iter().for_each(|cell| _ = writeln!(text, "no longer measured: {cell}"));
     if !comparison.too_few.is_empty() {
-        let _ = writeln!(text, "{} with too few samples to tell", units::count(comparison.too_few.len(), "cell"));
+        let _ = writeln!(text, "{} too few samples to tell of", comparison.too_few.len());
     }
     for (cells, which) in [(&comparison.only_before, "first"), (&comparison.only_after, "second")] {
         if !cells.is_empty() {

@@ -1,0 +1,145 @@
+//! What a plan will take, before anything is measured.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::crew;
+use crate::error::Result;
+use crate::join;
+use crate::measure::{Cell, Needs};
+use crate::memory::Place;
+use crate::plan::Plan;
+
+/// What a plan will take, about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Cells, those that cannot be measured here among them.
+    pub cells: usize,
+    /// Cells that cannot be measured here, and why.
+    pub skipped: Vec<(String, String)>,
+    /// Time of the fewest samples, in nanoseconds: what is beyond the budget is not taken.
+    pub least_ns: u64,
+    /// Bytes that the fewest samples write, and that all do that there may be.
+    pub written_bytes: (u64, u64),
+    /// Bytes that are needed of each place.
+    pub memory_bytes: BTreeMap<String, u64>,
+    /// Bytes from the start of each device that are written over.
+    pub device_bytes: BTreeMap<String, u64>,
+}
+
+/// The time of a sample's beginning and end, in parts of its window.
+const AROUND_PERCENT: u64 = 20;
+/// Nanoseconds that it takes to bring a line of the memory out of the caches, between two cells.
+const EVICTED_NS: u64 = 5;
+
+impl Estimate {
+    /// Of a plan, on this machine.
+    ///
+    /// # Errors
+    /// `Plan` when it has too many cells.
+    pub fn of(plan: &Plan) -> Result<Estimate> {
+        let enough = plan.enough;
+        let mut estimate = Estimate::default();
+        // Pages of each size are mapped apart, and relations are made whatever the place.
+        let mut needed: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let mut need = |place: String, what: String, bytes: u64| {
+            let most = needed.entry((place, what)).or_default();
+            *most = bytes.max(*most);
+        };
+        let (mut fastest_gb_s, mut most_bytes) = (0.0f64, 0u64);
+        for cell in &plan.cells()? {
+            estimate.cells += 1;
+            let needs = match cell.needs() {
+                Ok(needs) => needs,
+                Err(error) => {
+                    estimate.skipped.push((cell.to_string(), error.to_string()));
+                    continue;
+                }
+            };
+            let sample_ns = sample_ns(&needs, enough.sample_ns);
+            estimate.least_ns = estimate.least_ns.saturating_add(sample_ns.saturating_mul(enough.least_rounds as u64));
+            let streamed_bytes = (needs.writes_gb_s * sample_ns as f64) as u64;
+            let a_sample = needs.written_bytes.saturating_add(streamed_bytes);
+            let written = |rounds: usize| a_sample.saturating_mul(rounds as u64);
+            estimate.written_bytes.0 = estimate.written_bytes.0.saturating_add(written(enough.least_rounds));
+            most_bytes = most_bytes.saturating_add(written(enough.most_rounds));
+            fastest_gb_s = fastest_gb_s.max(a_sample as f64 / sample_ns.max(1) as f64);
+            let place = place_of(cell);
+            need(place.clone(), cell.place_pages(), needs.memory_bytes as u64);
+            if let Some(Place::Device(_)) = cell.memory() {
+                let most = estimate.device_bytes.entry(place.clone()).or_default();
+                *most = (needs.memory_bytes as u64).max(*most);
+            }
+            if cell.measure == "join" {
+                let (relations_bytes, pool_bytes) = join::beside(cell);
+                need("dram".into(), "relations".into(), relations_bytes);
+                need(if cell.device().is_some() { "dram".into() } else { place }, "pool".into(), pool_bytes);
+            }
+        }
+        // No run goes on beyond its budget, but for a sample.
+        let in_budget = (fastest_gb_s * enough.budget_ns as f64) as u64;
+        estimate.written_bytes.1 = most_bytes.min(in_budget).max(estimate.written_bytes.0);
+        for ((place, _), bytes) in needed.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            *estimate.memory_bytes.entry(place).or_default() += bytes;
+        }
+        Ok(estimate)
+    }
+}
+
+fn sample_ns(needs: &Needs, given_ns: u64) -> u64 {
+    let evicted_ns = needs.memory_bytes as u64 / 64 * EVICTED_NS;
+    let window_ns = match needs.sample_ns {
+        0 => {
+            let window = crew::window_time(needs.threads.max(1), crew::cpus().len(), Duration::from_nanos(given_ns));
+            (window.as_nanos() as u64).saturating_mul(100 + AROUND_PERCENT) / 100
+        }
+        ns => ns,
+    };
+    window_ns.saturating_add(evicted_ns)
+}
+
+fn place_of(cell: &Cell) -> String {
+    cell.keys.get("memory").map(ToString::to_string).unwrap_or_else(|| "none".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_rounds_take_more_and_nothing_overflows() {
+        let mut plan = Plan::built_in("bandwidth").unwrap();
+        plan.set("access", "nt").unwrap();
+        plan.set("size", "1Mi").unwrap();
+        plan.enough.set("rounds", "5").unwrap();
+        let few = Estimate::of(&plan).unwrap();
+        assert!(few.least_ns > 5 * plan.enough.sample_ns && few.written_bytes.0 > 0, "{few:?}");
+        assert_eq!((few.written_bytes.0, few.memory_bytes["dram"]), (few.written_bytes.1, 1 << 20));
+        plan.enough.set("rounds", "5 to 50").unwrap();
+        let more = Estimate::of(&plan).unwrap();
+        assert_eq!(
+            (more.least_ns, more.written_bytes),
+            (few.least_ns, (few.written_bytes.0, 10 * few.written_bytes.0))
+        );
+        plan.enough.set("budget", "1s").unwrap();
+        assert!(Estimate::of(&plan).unwrap().written_bytes.1 < more.written_bytes.1);
+        plan.set("threads", "1024").unwrap();
+        plan.set("size", "1Gi").unwrap();
+        for (name, text) in [("rounds", "1000000"), ("sample", "60s"), ("budget", "200000h")] {
+            plan.enough.set(name, text).unwrap();
+        }
+        let most = Estimate::of(&plan).unwrap();
+        assert!(most.least_ns > 50_000_000_000_000_000 && most.written_bytes.1 > more.written_bytes.1, "{most:?}");
+    }
+
+    #[test]
+    fn more_threads_than_cpus_take_longer() {
+        let time = |threads: String| {
+            let mut plan = Plan::built_in("bandwidth").unwrap();
+            plan.set("threads", &threads).unwrap();
+            Estimate::of(&plan).unwrap().least_ns
+        };
+        let cpus = crew::cpus().len();
+        assert!(time((16 * cpus).to_string()) > time(cpus.to_string()));
+    }
+}
