@@ -85,6 +85,9 @@ fn badges(page: &mut String, results: &Results) {
         let most = MOST_OVERHEAD * 100.0;
         badge("warn", format!("in {costly} of {} cells the loop takes over {most} %", results.cells.len()));
     }
+    if results.machine.nodes > 1 {
+        badge("", "ordinary memory is that of the first CPU's NUMA node".into());
+    }
     if results.machine.prefetchers != "off" {
         badge("", format!("prefetchers {}", results.machine.prefetchers));
     }
@@ -129,10 +132,16 @@ fn machine(page: &mut String, results: &Results) {
         (
             "Run",
             format!(
-                "{:.0} s, seed {}, until half the 95 % interval is {} % of the median",
+                "{}; {:.0} s of at most {:.0} s, {} to {} samples of a cell, until half the 95 % interval is {} % of the \
+                 median; seed {}; remanent {}",
+                report::utc(results.started_s),
                 results.elapsed_ns as f64 / 1e9,
+                results.enough.budget_ns as f64 / 1e9,
+                results.enough.least_rounds,
+                results.enough.most_rounds,
+                results.enough.precision * 100.0,
                 results.seed,
-                results.enough.precision * 100.0
+                results.version
             ),
         ),
     ];

@@ -79,7 +79,10 @@ pub enum Mark {
     Hollow,
 }
 
+/// Without a legend.
 const SIZE: (u32, u32) = (720, 420);
+const LEGEND_COLUMNS: usize = 3;
+const LEGEND_ROW: u32 = 18;
 /// Colours that those who see fewer can tell apart (Okabe and Ito, *Color universal design*, 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -148,7 +151,9 @@ impl Chart {
         };
         let mut svg = String::new();
         {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            // A legend takes nothing from the plot, however long it is.
+            let size = (SIZE.0, SIZE.1 + legend_height(series.len()));
+            let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
             self.draw(&area, &series, x_range, y_range).expect("a string takes everything");
         }
         Some(svg)
@@ -174,9 +179,13 @@ impl Chart {
         y: (f64, f64),
     ) -> Result<(), Box<dyn std::error::Error>> {
         area.fill(&WHITE)?;
-        let legend = if series.len() > 1 { 18 * series.len().div_ceil(3) as u32 } else { 0 };
-        let (top, plot) = area.split_vertically(28 + legend);
-        top.draw_text(&self.title, &(FONT, 15).into_text_style(&top), (12, 8))?;
+        let (top, plot) = area.split_vertically(28 + legend_height(series.len()));
+        let count = |series: &[Series]| series.iter().map(|one| one.points.len()).sum::<usize>();
+        let title = match count(&self.series) - count(series) {
+            0 => self.title.clone(),
+            left_out => format!("{}; without {left_out} that have no place on the axes", self.title),
+        };
+        top.draw_text(&title, &(FONT, 15).into_text_style(&top), (12, 8))?;
         if series.len() > 1 {
             draw_legend(&top, series)?;
         }
@@ -214,11 +223,32 @@ fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
 
+/// What tells series of one colour apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Circle,
+    Triangle,
+    Cross,
+}
+
+fn shape(number: usize) -> Shape {
+    [Shape::Circle, Shape::Triangle, Shape::Cross][number / COLOURS.len() % 3]
+}
+
+fn legend_height(series: usize) -> u32 {
+    if series > 1 { LEGEND_ROW * series.div_ceil(LEGEND_COLUMNS) as u32 } else { 0 }
+}
+
 fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &[Series]) -> Result<(), Box<dyn std::error::Error>> {
     let style = (FONT, 12).into_text_style(area);
     for (number, one) in series.iter().enumerate() {
-        let (x, y) = (14 + 234 * (number % 3) as i32, 32 + 18 * (number / 3) as i32);
-        area.draw(&Rectangle::new([(x, y), (x + 12, y + 8)], colour(number).filled()))?;
+        let (row, column) = (number / LEGEND_COLUMNS, number % LEGEND_COLUMNS);
+        let (x, y) = (14 + 234 * column as i32, 32 + LEGEND_ROW as i32 * row as i32);
+        match shape(number) {
+            Shape::Circle => area.draw(&Rectangle::new([(x, y), (x + 12, y + 8)], colour(number).filled()))?,
+            Shape::Triangle => area.draw(&TriangleMarker::new((x + 6, y + 4), 6, colour(number).filled()))?,
+            Shape::Cross => area.draw(&Cross::new((x + 6, y + 4), 5, colour(number).stroke_width(2)))?,
+        }
         area.draw_text(&one.name, &style, (x + 18, y - 2))?;
     }
     Ok(())
@@ -232,7 +262,14 @@ fn draw_line(chart: &mut Drawing<'_>, series: &Series, number: usize) -> Result<
         Mark::Full => colour.filled(),
         Mark::Hollow => colour.stroke_width(1),
     };
-    chart.draw_series(points().map(|point| Circle::new((point.x, point.y), 3, style(point))))?;
+    let at = |point: &Point| (point.x, point.y);
+    match shape(number) {
+        Shape::Circle => _ = chart.draw_series(points().map(|point| Circle::new(at(point), 3, style(point))))?,
+        Shape::Triangle => {
+            _ = chart.draw_series(points().map(|point| TriangleMarker::new(at(point), 4, style(point))))?;
+        }
+        Shape::Cross => _ = chart.draw_series(points().map(|point| Cross::new(at(point), 3, style(point))))?,
+    }
     draw_intervals(chart, points().map(|point| (point.x, point)), colour)
 }
 
@@ -310,7 +347,13 @@ impl AxisScale {
                 let decades = (low.floor() as i32)..=(high.ceil() as i32);
                 let all = decades
                     .flat_map(|decade| mantissas.iter().map(move |mantissa| mantissa.log10() + f64::from(decade)));
-                all.filter(|place| (low..=high).contains(place)).collect()
+                let keys: Vec<f64> = all.filter(|place| (low..=high).contains(place)).collect();
+                if keys.len() > 1 {
+                    return keys;
+                }
+                // In so small a part logarithms are all but even.
+                let (least, most) = (10f64.powf(low), 10f64.powf(high));
+                steps(least, most, round_step((most - least) / 5.0)).into_iter().map(f64::log10).collect()
             }
         }
     }
@@ -386,10 +429,22 @@ mod tests {
         }
         assert_eq!(svg.matches("<circle").count(), 6);
         // On a logarithmic axis nothing lies at 0.
-        assert_eq!(chart(AxisScale::Log2, AxisScale::Linear).svg().unwrap().matches("<circle").count(), 4);
+        let without = chart(AxisScale::Log2, AxisScale::Linear).svg().unwrap();
+        assert!(without.matches("<circle").count() == 4 && without.contains("without 2 that have no place"));
         let words = AxisScale::Words(vec!["a".into(), "b".into(), "c".into()]);
         let bars = chart(words, AxisScale::Linear).svg().unwrap();
         assert!(!bars.contains("<circle") && bars.matches("<rect").count() >= 6);
+    }
+
+    #[test]
+    fn many_series_can_be_told_apart_and_leave_the_plot_its_room() {
+        let mut many = chart(AxisScale::Linear, AxisScale::Linear);
+        many.series = (0..60).map(|number| Series { name: format!("s{number}"), ..many.series[0].clone() }).collect();
+        let svg = many.svg().unwrap();
+        assert!((0..60).all(|number| svg.contains(&format!("s{number}\n"))));
+        assert!(svg.contains(&format!("height=\"{}\"", SIZE.1 + 20 * LEGEND_ROW)));
+        assert!(svg.contains("<polygon") && svg.matches("<circle").count() < 60 * 3);
+        assert_eq!([0, 7, 8, 16, 24].map(shape)[1..], [Shape::Circle, Shape::Triangle, Shape::Cross, Shape::Circle]);
     }
 
     #[test]
@@ -429,6 +484,11 @@ mod tests {
         assert_eq!(AxisScale::Count.keys((0.5, 1.5)), [1.0]);
         assert_eq!(AxisScale::Count.keys((1.0, 64.0)), [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         assert!(AxisScale::Log10.keys((0.1, 0.5)).len() >= 3);
+        let narrow = AxisScale::Log10.keys((104f64.log10(), 108f64.log10()));
+        assert_eq!(
+            narrow.iter().map(|place| AxisScale::Log10.label(*place)).collect::<Vec<_>>(),
+            ["104", "105", "106", "107", "108"]
+        );
         assert_eq!(AxisScale::Log2.keys((6.0, 24.0)), [6.0, 9.0, 12.0, 15.0, 18.0, 21.0, 24.0]);
     }
 }

@@ -5,10 +5,12 @@
 
 mod chart;
 mod comparison;
+mod date;
 mod record;
 mod samples;
 
 pub use chart::{Axis, AxisScale, Chart, Mark, Point, Series};
 pub use comparison::{Comparison, compare};
+pub use date::utc;
 pub use record::{Provenance, Record};
 pub use samples::{Interval, Samples};

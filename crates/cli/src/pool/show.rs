@@ -14,7 +14,7 @@ pub(super) fn info_text(path: &Path, info: &PoolInfo) -> String {
         .add("pool", units::path(path))
         .add("identity", info.set.to_string())
         .add("layout", format!("{} version {}", info.layout.0, info.layout.1))
-        .add("created", units::time(info.created_s))
+        .add("created", report::utc(info.created_s))
         .add("state", state(info))
         .add("generation", info.generation.to_string())
         .add("names", info.names.to_string())
