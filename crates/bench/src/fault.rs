@@ -137,7 +137,14 @@ impl Pages {
         if cell.word("allocated") == "yes" {
             rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes as u64).map_err(failed)?;
         } else {
-            file.set_len(len_bytes as u64).map_err(|error| Error::io(&path, error))?;
+            // A quota is known to who allocates only: blocks are taken, and given back.
+            match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes as u64) {
+                Err(rustix::io::Errno::OPNOTSUPP) => {}
+                allocated => allocated.map_err(failed)?,
+            }
+            for len_bytes in [0, len_bytes as u64] {
+                file.set_len(len_bytes).map_err(|error| Error::io(&path, error))?;
+            }
         }
         let is_sync = cell.word("touch") == Meeting::StoreSync.name();
         let flags = if is_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
