@@ -190,11 +190,12 @@ def test_others_go_on_while_a_pool_that_was_dropped_is_closed(path):
     other.start()
     try:
         sys.setswitchinterval(1000)
-        # It may come too late to a pool that is closed at once, though not to every one.
+        # It may come too late, where other programs have the CPUs, though not to every pool: each has so much to write back
+        # that closing it takes longer than a turn of theirs.
         for number in range(100):
             place = path.with_name(f"pool{number}")
-            pool = remanent.create(place, "8MiB")
-            pool["x"] = np.arange(100_000)
+            pool = remanent.create(place, "160MiB")
+            pool["x"] = np.arange(8_000_000)
             changed = pool.restore(["x"], mode="r+")["x"]
             changed += 1
             del changed

@@ -6,6 +6,7 @@
 mod arrows;
 mod docs;
 mod licences;
+mod lockfiles;
 mod sources;
 mod table;
 
@@ -22,6 +23,11 @@ fn outcome(findings: Findings) -> Outcome {
 /// Dependencies between the crates are those of the table in ARCHITECTURE.md.
 pub(crate) fn arrows(workspace: &Workspace) -> Outcome {
     outcome(arrows::check(workspace))
+}
+
+/// The lock files of the workspaces beside this one follow its crates.
+pub(crate) fn lockfiles(workspace: &Workspace) -> Outcome {
+    outcome(lockfiles::check(workspace))
 }
 
 /// Every dependency has a licence that `deny.toml` allows.

@@ -16,6 +16,7 @@ use crate::workspace::Workspace;
 const STEPS: &[Step] = &[
     Step { name: "rustfmt", lanes: &[Fast, Full], part: None, run: rustfmt },
     Step { name: "arrows", lanes: &[Fast, Full], part: None, run: checks::arrows },
+    Step { name: "lock files", lanes: &[Fast, Full], part: None, run: checks::lockfiles },
     Step { name: "licences", lanes: &[Fast, Full], part: None, run: checks::licences },
     Step { name: "module docs", lanes: &[Fast, Full], part: None, run: checks::module_docs },
     Step { name: "unsafe", lanes: &[Fast, Full], part: None, run: checks::unsafe_code },

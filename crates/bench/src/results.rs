@@ -144,19 +144,26 @@ impl Found {
 }
 
 impl Results {
-    /// What keeps results that were read from being understood: a measurement or key that this version does not know.
+    /// Results that were read, with keys that measurements had not yet when they were written: set to what they are where nothing is
+    /// said.
     ///
     /// # Errors
-    /// In words.
-    pub fn check(&self) -> Result<(), String> {
-        for cell in self.cells.iter().map(|result| &result.cell) {
+    /// What keeps them from being understood: a measurement that this version does not know, or a key that it cannot do without.
+    pub fn understood(mut self) -> Result<Results, String> {
+        for cell in self.cells.iter_mut().map(|result| &mut result.cell) {
             let measure =
                 measure::named(&cell.measure).ok_or_else(|| format!("no measurement is called '{}'", cell.measure))?;
-            if let Some(key) = measure.keys().iter().find(|key| !cell.keys.contains_key(key.name)) {
-                return Err(format!("a cell of {} has no key '{}'", cell.measure, key.name));
+            for key in measure.keys() {
+                if cell.keys.contains_key(key.name) {
+                    continue;
+                }
+                match &key.values(key.default)?[..] {
+                    [default] => _ = cell.keys.insert(key.name.to_owned(), default.clone()),
+                    _ => return Err(format!("a cell of {} has no key '{}'", cell.measure, key.name)),
+                }
             }
         }
-        Ok(())
+        Ok(self)
     }
 }
 
@@ -291,6 +298,21 @@ mod tests {
         assert_eq!(told.keys().collect::<Vec<_>>(), ["100", "50", "90", "99"]);
         assert_eq!(told["99"], 20);
         assert!(percentiles(&BTreeMap::new()).is_empty() && percentile(&BTreeMap::new(), 0.5).is_none());
+    }
+
+    #[test]
+    fn results_of_earlier_versions_are_understood() {
+        let cell = crate::plan::Plan::built_in("load").unwrap().cells().unwrap().remove(0);
+        let without = |name: &str| {
+            let mut cell = cell.clone();
+            cell.keys.remove(name);
+            Results { cells: vec![CellResult::for_test(&[], cell)], ..Results::for_test() }.understood()
+        };
+        assert_eq!(without("chains").unwrap().cells[0].cell, cell);
+        assert_eq!(without("size").unwrap_err(), "a cell of load has no key 'size'");
+        let mut unknown = without("chains").unwrap();
+        unknown.cells[0].cell.measure = "speed".into();
+        assert_eq!(unknown.understood().unwrap_err(), "no measurement is called 'speed'");
     }
 
     #[test]

@@ -537,8 +537,7 @@ fn read(path: &Path) -> Result<Results, Failure> {
         return Err(refuse(format!("expected results of the form {}, found {}", results::SCHEMA, value["schema"])));
     }
     let results: Results = serde_json::from_value(value).map_err(|error| refuse(error.to_string()))?;
-    results.check().map_err(refuse)?;
-    Ok(results)
+    results.understood().map_err(refuse)
 }
 
 fn compare(arguments: &CompareArguments) -> Result<Report, Failure> {
