@@ -19,9 +19,9 @@ use crate::stream::{self, Kind, Stream};
 #[derive(Debug)]
 pub struct Loaded;
 
-/// Bytes of the chain whose latency is told. It is taken out of all caches before, and 20 ms of steps of 100 ns are a fifth of
-/// its lines: so they wait for memory however large the last-level cache is. Longer samples want a longer chain.
-const CHAIN: &str = "64Mi";
+/// Bytes of the chain whose latency is told: it is taken out of all caches before, and when it comes round, the last-level cache
+/// has lost its begin.
+const CHAIN: &str = "2llc";
 /// Bytes of a turn of traffic, after which it pauses.
 const TURN_BYTES: usize = 4 << 10;
 /// Turns of which so many as the mix says are loads.
@@ -54,7 +54,7 @@ impl Measure for Loaded {
             Key::PAGES,
             Key {
                 name: "size",
-                about: "bytes of the working set of the chain, and of that of the others",
+                about: "bytes of the working set of the chain, which waits for memory if it is larger than the caches, and of that of the others",
                 form: Form::Bytes { multiple_of: 4096 },
                 default: CHAIN,
             },
@@ -108,6 +108,11 @@ impl Measure for Loaded {
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
         let traffic = Traffic::of(cell);
+        if !crew::has_cpu_each(traffic.threads + 1) {
+            // What it would tell is for how long the chain waits for its CPU.
+            return Err(Error::unavailable(format!("no CPU for the chain beside {} threads", traffic.threads)));
+        }
+        traffic.pattern.check(TURN_BYTES)?;
         if traffic.store == Access::Load || !traffic.store.is_available(Width::widest()) {
             return Err(Error::unavailable(format!("'{}' stores nothing here", traffic.store.name())));
         }
@@ -139,6 +144,7 @@ impl Measure for Loaded {
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
         let (traffic, len_bytes) = (Traffic::of(cell), cell.len("size"));
+        traffic.pattern.check(TURN_BYTES)?;
         let touch = Touch::new(device, Access::Load, Fence::None, 64, true)?;
         let mut walk = Walk::new(Pattern::Random, len_bytes / 64, seed);
         let mut threads: Vec<Program<'_>> =
@@ -156,7 +162,7 @@ impl Measure for Loaded {
 fn values(clock: &Clock, done: &[Done]) -> (Vec<Option<f64>>, f64) {
     let bandwidth: f64 = done[1..].iter().map(Done::per_second).sum::<f64>() / 1e9;
     if done[0].work == 0 {
-        // Among more threads than CPUs it may never have had its turn, which tells nothing of the memory.
+        // It never had its turn, which tells nothing of the memory.
         return (vec![None, None, Some(bandwidth)], 0.0);
     }
     let ns = done[0].ns as f64 / done[0].work as f64;
@@ -331,8 +337,22 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_that_would_wait_for_its_cpu_or_fits_into_caches_by_default_is_not_told() {
+        let mut plan = Plan::built_in("loaded").unwrap();
+        let size = plan.cells().unwrap()[0].len("size") as u64;
+        assert!(size >= 2 * crate::machine::last_cache_bytes(), "{size}");
+        plan.set("threads", "cpus").unwrap();
+        let refused = Loaded.needs(&plan.cells().unwrap()[0]).unwrap_err().to_string();
+        assert!(refused.contains("no CPU for the chain"), "{refused}");
+        plan.set("threads", "cpus-1").unwrap();
+        assert!(Loaded.needs(&plan.cells().unwrap()[0]).is_ok());
+        plan.set("order", "stride:64").unwrap();
+        assert!(Loaded.needs(&plan.cells().unwrap()[0]).unwrap_err().to_string().contains("a stride of 64 bytes"));
+    }
+
+    #[test]
     fn latency_and_bandwidth_are_told_with_and_without_others() {
-        for threads in ["0", "2"] {
+        for threads in ["0", "1"] {
             let mut plan = Plan::built_in("loaded").unwrap();
             plan.set("threads", threads).unwrap();
             plan.set("size", "256Ki").unwrap();
