@@ -106,18 +106,27 @@ impl Measure for Burst {
         let pause_ticks = (cell.real("pause") * clock.ticks_per_ns) as u64;
         let memory = site.memory(cell)?;
         let _alone = crew::alone()?;
-        let scatter = Scatter::random(memory.base(), 64 * lines, cell.len("size") / (64 * lines), seed);
+        let scatter = Scatter::new(memory.base(), 64 * lines, cell.len("size") / (64 * lines), seed);
         let time = |number: u64, lines: usize| {
             let start = ticks();
             while ticks() - start < pause_ticks {
                 std::hint::spin_loop();
             }
-            let block = Blocks::Scattered(&scatter, number..number + 1);
+            let block = [scatter.address(number % scatter.blocks())];
             code::wait();
             let start = ticks();
             // SAFETY: the burst lies in the memory, which is borrowed alone; `needs` asked whether the CPU has the
             // instructions.
-            unsafe { code::blocks(access, Width::widest(), Fence::OF_STORES, block, lines, &mut Line([STORED; 8])) };
+            unsafe {
+                code::blocks(
+                    access,
+                    Width::widest(),
+                    Fence::OF_STORES,
+                    Blocks::List(&block),
+                    lines,
+                    &mut Line([STORED; 8]),
+                )
+            };
             code::wait();
             ticks() - start
         };

@@ -44,7 +44,7 @@ mod places;
 pub use arch::{isolated, sustained, wait};
 pub use block::blocks;
 pub use copy::{copy_past_cache, fence};
-pub use places::{Blocks, Scatter, Stride};
+pub use places::{Blocks, Scatter, Shuffle, Stride};
 
 /// What is stored in each word, so that whoever reads it back knows that it arrived.
 pub const STORED: u64 = 0x5245_4d41_4e45_4e54;

@@ -240,7 +240,7 @@ impl Chain {
         let start = memory.base().wrapping_add(from_bytes);
         let link = |(number, step): (usize, &Step)| {
             let (blocks, seed) = (part_bytes / step.block_bytes, seed ^ (number as u64) << 32);
-            Link { step: *step, scatter: Scatter::random(start, step.block_bytes, blocks, seed), next: 0 }
+            Link { step: *step, scatter: Scatter::new(start, step.block_bytes, blocks, seed), next: 0 }
         };
         let links = steps.iter().enumerate().map(link).collect();
         Chain { links, width: Width::widest(), line: Line([0; 8]), strayed: 0 }
@@ -262,9 +262,9 @@ impl Chain {
                 let lines = if EMPTY { 0 } else { step.block_bytes / LINE_BYTES };
                 let fence = if EMPTY { Fence::None } else { step.fence };
                 *line = if step.access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
-                let block = Blocks::Scattered(scatter, number..number + 1);
+                let block = [scatter.address(number)];
                 // SAFETY: the block lies in this thread's part; `needs` asked whether the CPU has the instructions.
-                unsafe { code::blocks(step.access, *width, fence, block, lines, line) };
+                unsafe { code::blocks(step.access, *width, fence, Blocks::List(&block), lines, line) };
                 if step.access == Access::Load {
                     *strayed |= line.0[0] ^ STORED.wrapping_mul(lines as u64);
                 } else if !EMPTY && step.is_left_to_itself() {

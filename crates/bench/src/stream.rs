@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::clock::{Clock, ticks};
-use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Stride, Width};
+use crate::code::{self, Access, Blocks, Fence, Line, STORED, Shuffle, Stride, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
@@ -271,7 +271,8 @@ struct Order {
 
 #[derive(Debug)]
 enum Places {
-    Scattered(Scatter),
+    /// And those that are left at the end.
+    Shuffled(Box<Shuffle>, Option<Stride>),
     Strided(Stride),
     Listed(Vec<*mut u8>),
 }
@@ -284,7 +285,13 @@ impl Order {
             Pattern::Sequential => strided(blocks, 1),
             Pattern::SameLine => strided(1, 1),
             Pattern::Stride(bytes) => strided(blocks, (bytes / block_bytes).max(1)),
-            Pattern::Random => Places::Scattered(Scatter::random(start, block_bytes, blocks, seed)),
+            Pattern::Random => {
+                let shuffle = Shuffle::new(start, block_bytes, blocks, seed);
+                let shuffled = shuffle.blocks() as usize;
+                let rest_at = start.wrapping_add(shuffled * block_bytes);
+                let rest = (blocks > shuffled).then(|| Stride::new(rest_at, block_bytes, blocks - shuffled, 1));
+                Places::Shuffled(Box::new(shuffle), rest)
+            }
             Pattern::Zipf(_) => {
                 let mut walk = Walk::new(pattern, blocks, seed);
                 let draws = 0..blocks.clamp(LEAST_DRAWS, MOST_DRAWS);
@@ -298,11 +305,15 @@ impl Order {
         Order { places, count: count as u64, next: 0, a_turn: (turn_bytes / block_bytes).max(1) }
     }
 
-    /// So many of the blocks whose turn it is, at most, and fewer than a whole turn only where a list ends.
+    /// So many of the blocks whose turn it is, at most, and fewer only where a list or a shuffle ends.
     fn turn(&self, most: usize) -> Blocks<'_> {
         let most = most.min(self.a_turn) as u64;
         match &self.places {
-            Places::Scattered(scatter) => Blocks::Scattered(scatter, self.next..self.next + most),
+            Places::Shuffled(shuffle, None) => Blocks::Shuffled(shuffle, self.next..self.next + most),
+            Places::Shuffled(shuffle, Some(rest)) => match self.next.checked_sub(shuffle.blocks()) {
+                None => Blocks::Shuffled(shuffle, self.next..(self.next + most).min(shuffle.blocks())),
+                Some(number) => Blocks::Strided(rest, number..(number + most).min(self.count - shuffle.blocks())),
+            },
             Places::Strided(stride) => Blocks::Strided(stride, self.next..self.next + most),
             Places::Listed(list) => {
                 Blocks::List(&list[self.next as usize..(self.next + most).min(self.count) as usize])
@@ -425,10 +436,12 @@ mod tests {
         for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Stride(4096)] {
             let mut order = Order::new(&kind(Access::Load, pattern, 64), base, blocks, 1 << 20, 1);
             let mut met = vec![0u8; blocks];
-            for turn in [1 << 14; 64].into_iter().chain([12_345]) {
-                let numbers = order.turn(turn);
-                numbers.addresses().iter().for_each(|at| met[(at.addr() - base.addr()) / 64] += 1);
-                order.advance(turn as u64);
+            let mut left = blocks;
+            while left > 0 {
+                let addresses = order.turn(left).addresses();
+                addresses.iter().for_each(|at| met[(at.addr() - base.addr()) / 64] += 1);
+                order.advance(addresses.len() as u64);
+                left -= addresses.len();
             }
             assert!(order.next == 0 && met.iter().all(|times| *times == 1), "{pattern:?}");
         }

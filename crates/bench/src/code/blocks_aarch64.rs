@@ -12,7 +12,7 @@ use super::{Access, Blocks, Fence, Line, Width, unavailable};
 macro_rules! for_each_block {
     ($next:expr, $from:expr, $data:expr, $lines:ident, $line:ident, $begin:literal, $end:literal, $wait:literal,
      $body:expr) => {{
-        let Begin { next, count, more } = $from;
+        let Begin { next, count, more, jump } = $from;
         asm!(
             $begin,
             "cbz {count}, 9f",
@@ -39,6 +39,7 @@ macro_rules! for_each_block {
             line = in(reg) $line,
             at = out(reg) _,
             left = out(reg) _,
+            inout("x11") jump => _,
             out("x8") _, out("x9") _, out("x10") _,
             out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _, out("v6") _, out("v7") _,
             out("v16") _, out("v17") _, out("v18") _, out("v19") _,
@@ -216,26 +217,23 @@ macro_rules! listed {
     };
 }
 
-/// The block of a number, as `Scatter::place` has it.
-macro_rules! scattered {
+/// The block of a `Shuffle`, after a jump; x11 has which.
+macro_rules! shuffled {
     () => {
         concat!(
-            "mov {at}, {next}\n",
-            "add {next}, {next}, #1\n",
-            "7:\n",
+            "add {at}, {data}, x11, lsl #3\n",
+            "ldr {at}, [{at}, #48]\n",
+            "add {at}, {at}, {next}\n",
             "ldp {left}, x9, [{data}, #16]\n",
-            "mul {at}, {at}, {left}\n",
-            "and {at}, {at}, x9\n",
-            "ldp {left}, x10, [{data}, #32]\n",
-            "lsr {left}, {at}, {left}\n",
-            "eor {at}, {at}, {left}\n",
-            "mul {at}, {at}, x10\n",
-            "and {at}, {at}, x9\n",
-            "ldr {left}, [{data}, #8]\n",
-            "cmp {at}, {left}\n",
-            "b.hs 7b\n",
-            "ldp {left}, x9, [{data}, #48]\n",
-            "madd {at}, {at}, {left}, x9",
+            "add {next}, {next}, {left}\n",
+            "subs {left}, {at}, x9\n",
+            "csel {at}, {left}, {at}, hs\n",
+            "subs {left}, {next}, x9\n",
+            "csel {next}, {left}, {next}, hs\n",
+            "ldp {left}, x9, [{data}, #32]\n",
+            "add {at}, {at}, {left}\n",
+            "add x11, x11, #1\n",
+            "and x11, x11, x9",
         )
     };
 }
@@ -280,9 +278,9 @@ macro_rules! with_blocks {
                 let from = Begin::of_list(list);
                 for_each_block!(listed!(), from, 0u64, $lines, $line, $begin, $end, $wait, $body)
             }
-            Blocks::Scattered(scatter, numbers) => {
-                let (from, data) = (Begin::of_scatter(scatter, numbers), *scatter);
-                for_each_block!(scattered!(), from, data, $lines, $line, $begin, $end, $wait, $body)
+            Blocks::Shuffled(shuffle, numbers) => {
+                let (from, data) = (Begin::of_shuffle(shuffle, numbers), *shuffle);
+                for_each_block!(shuffled!(), from, data, $lines, $line, $begin, $end, $wait, $body)
             }
             Blocks::Strided(stride, numbers) => {
                 let (from, data) = (Begin::of_stride(stride, numbers), *stride);

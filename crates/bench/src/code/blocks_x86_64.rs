@@ -11,14 +11,13 @@ use super::{Access, Blocks, Fence, Line, SOURCE, Width, unavailable};
 /// what {data} begins with. Bodies may use {at}, the address of the block, {left}, rdi, rsi and r8; rcx, if they give it back.
 /// What is stored or summed up is in {line}.
 macro_rules! for_each_block {
-    ($setup:literal, $next:expr, $from:expr, $data:expr, $lines:ident, $line:ident, $begin:literal, $end:literal,
+    ($next:expr, $from:expr, $data:expr, $lines:ident, $line:ident, $begin:literal, $end:literal,
      $wait:literal, $body:expr) => {{
-        let Begin { next, count, more } = $from;
+        let Begin { next, count, more, jump } = $from;
         vector_asm!(
             $begin,
             "test {count}, {count}",
             "jz 9f",
-            $setup,
             "2:",
             $next,
             $body,
@@ -44,7 +43,8 @@ macro_rules! for_each_block {
             line = in(reg) $line,
             at = out(reg) _,
             left = out(reg) _,
-            out("rcx") _, out("rsi") _, out("rdi") _, out("r8") _,
+            inout("rcx") jump => _,
+            out("rsi") _, out("rdi") _, out("r8") _,
         )
     }};
 }
@@ -281,24 +281,22 @@ macro_rules! listed {
     };
 }
 
-/// The block of a number, as `Scatter::place` has it; rcx has the shift.
-macro_rules! scattered {
+/// The block of a `Shuffle`, after a jump; rcx has which.
+macro_rules! shuffled {
     () => {
         concat!(
-            "mov {at}, {next}\n",
-            "inc {next}\n",
-            "7:\n",
-            "imul {at}, [{data} + 16]\n",
-            "and {at}, [{data} + 24]\n",
+            "mov {at}, [{data} + 8*rcx + 48]\n",
+            "add {at}, {next}\n",
             "mov {left}, {at}\n",
-            "shr {left}, cl\n",
-            "xor {at}, {left}\n",
-            "imul {at}, [{data} + 40]\n",
-            "and {at}, [{data} + 24]\n",
-            "cmp {at}, [{data} + 8]\n",
-            "jae 7b\n",
-            "imul {at}, [{data} + 48]\n",
-            "add {at}, [{data} + 56]",
+            "sub {left}, [{data} + 24]\n",
+            "cmovae {at}, {left}\n",
+            "add {at}, [{data} + 32]\n",
+            "add {next}, [{data} + 16]\n",
+            "mov {left}, {next}\n",
+            "sub {left}, [{data} + 24]\n",
+            "cmovae {next}, {left}\n",
+            "inc ecx\n",
+            "and ecx, [{data} + 40]",
         )
     };
 }
@@ -338,26 +336,15 @@ macro_rules! with_blocks {
         match &$blocks {
             Blocks::List(list) => {
                 let from = Begin::of_list(list);
-                for_each_block!("", listed!(), from, 0u64, $lines, $line, $begin, $end, $wait, $body)
+                for_each_block!(listed!(), from, 0u64, $lines, $line, $begin, $end, $wait, $body)
             }
-            Blocks::Scattered(scatter, numbers) => {
-                let (from, data) = (Begin::of_scatter(scatter, numbers), *scatter);
-                for_each_block!(
-                    "mov rcx, [{data} + 32]",
-                    scattered!(),
-                    from,
-                    data,
-                    $lines,
-                    $line,
-                    $begin,
-                    $end,
-                    $wait,
-                    $body
-                )
+            Blocks::Shuffled(shuffle, numbers) => {
+                let (from, data) = (Begin::of_shuffle(shuffle, numbers), *shuffle);
+                for_each_block!(shuffled!(), from, data, $lines, $line, $begin, $end, $wait, $body)
             }
             Blocks::Strided(stride, numbers) => {
                 let (from, data) = (Begin::of_stride(stride, numbers), *stride);
-                for_each_block!("", strided!(), from, data, $lines, $line, $begin, $end, $wait, $body)
+                for_each_block!(strided!(), from, data, $lines, $line, $begin, $end, $wait, $body)
             }
         }
     };

@@ -77,7 +77,7 @@ pub unsafe fn blocks(access: Access, _: Width, _: Fence, blocks: Blocks<'_>, lin
     };
     match blocks {
         Blocks::List(list) => list.iter().for_each(|block| visit(*block)),
-        Blocks::Scattered(scatter, numbers) => numbers.for_each(|number| visit(scatter.address(number))),
+        Blocks::Shuffled(shuffle, numbers) => numbers.for_each(|number| visit(shuffle.address(number))),
         Blocks::Strided(stride, numbers) => numbers.for_each(|number| visit(stride.address(number))),
     }
 }
