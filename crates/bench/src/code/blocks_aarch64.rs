@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-use super::places::Begin;
+use super::places::{Begin, with_blocks};
 use super::{Access, Blocks, Fence, Line, Width, unavailable};
 
 /// Runs over blocks, and after each what waits. The address of the next block comes from a list, or is computed beside the
@@ -267,25 +267,6 @@ macro_rules! with_wait {
             Fence::Dsb => with_blocks!($blocks, "dsb sy", $($loop)*),
             Fence::Dmb => with_blocks!($blocks, "dmb sy", $($loop)*),
             Fence::Sfence | Fence::Mfence => unavailable(),
-        }
-    };
-}
-
-macro_rules! with_blocks {
-    ($blocks:ident, $wait:literal, $lines:ident, $line:ident, $begin:literal, $end:literal, $body:expr) => {
-        match &$blocks {
-            Blocks::List(list) => {
-                let from = Begin::of_list(list);
-                for_each_block!(listed!(), from, 0u64, $lines, $line, $begin, $end, $wait, $body)
-            }
-            Blocks::Shuffled(shuffle, numbers) => {
-                let (from, data) = (Begin::of_shuffle(shuffle, numbers), *shuffle);
-                for_each_block!(shuffled!(), from, data, $lines, $line, $begin, $end, $wait, $body)
-            }
-            Blocks::Strided(stride, numbers) => {
-                let (from, data) = (Begin::of_stride(stride, numbers), *stride);
-                for_each_block!(strided!(), from, data, $lines, $line, $begin, $end, $wait, $body)
-            }
         }
     };
 }

@@ -3,7 +3,7 @@
 use std::arch::{asm, is_x86_feature_detected};
 
 use super::arch::vector_asm;
-use super::places::Begin;
+use super::places::{Begin, with_blocks};
 use super::{Access, Blocks, Fence, Line, SOURCE, Width, unavailable};
 
 /// Runs over blocks, and after each what waits. The address of the next block comes from a list, or is computed beside the
@@ -327,25 +327,6 @@ macro_rules! with_wait {
             Fence::Sfence => with_blocks!($blocks, "sfence", $($loop)*),
             Fence::Mfence => with_blocks!($blocks, "mfence", $($loop)*),
             Fence::Dsb | Fence::Dmb => unavailable(),
-        }
-    };
-}
-
-macro_rules! with_blocks {
-    ($blocks:ident, $wait:literal, $lines:ident, $line:ident, $begin:literal, $end:literal, $body:expr) => {
-        match &$blocks {
-            Blocks::List(list) => {
-                let from = Begin::of_list(list);
-                for_each_block!(listed!(), from, 0u64, $lines, $line, $begin, $end, $wait, $body)
-            }
-            Blocks::Shuffled(shuffle, numbers) => {
-                let (from, data) = (Begin::of_shuffle(shuffle, numbers), *shuffle);
-                for_each_block!(shuffled!(), from, data, $lines, $line, $begin, $end, $wait, $body)
-            }
-            Blocks::Strided(stride, numbers) => {
-                let (from, data) = (Begin::of_stride(stride, numbers), *stride);
-                for_each_block!(strided!(), from, data, $lines, $line, $begin, $end, $wait, $body)
-            }
         }
     };
 }

@@ -47,7 +47,7 @@ impl Blocks<'_> {
 /// What the loop over blocks begins with: it visits `count` blocks from `next` on, and then `more` in whole laps, of which the
 /// last need not end.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) struct Begin {
     /// A place in the list, an address, or how far the steps of a [`Shuffle`] went.
     pub(super) next: u64,
@@ -57,7 +57,7 @@ pub(super) struct Begin {
     pub(super) jump: u64,
 }
 
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Begin {
     /// A list has one lap.
     pub(super) fn of_list(list: &[*mut u8]) -> Begin {
@@ -74,6 +74,30 @@ impl Begin {
     }
 }
 
+/// Expands `for_each_block!` of the kind of CPU for what the blocks are, of which each has its own way to the next: `listed!`,
+/// `shuffled!` and `strided!`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! with_blocks {
+    ($blocks:ident, $wait:literal, $lines:ident, $line:ident, $begin:literal, $end:literal, $body:expr) => {
+        match &$blocks {
+            Blocks::List(list) => {
+                let from = Begin::of_list(list);
+                for_each_block!(listed!(), from, 0u64, $lines, $line, $begin, $end, $wait, $body)
+            }
+            Blocks::Shuffled(shuffle, numbers) => {
+                let (from, data) = (Begin::of_shuffle(shuffle, numbers), *shuffle);
+                for_each_block!(shuffled!(), from, data, $lines, $line, $begin, $end, $wait, $body)
+            }
+            Blocks::Strided(stride, numbers) => {
+                let (from, data) = (Begin::of_stride(stride, numbers), *stride);
+                for_each_block!(strided!(), from, data, $lines, $line, $begin, $end, $wait, $body)
+            }
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use with_blocks;
+
 /// All blocks of an order, once: what `next` is at its begin, and how many there are. Assembler reads both at these offsets.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -83,6 +107,7 @@ struct Lap {
 }
 
 impl Lap {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn begin(&self, numbers: &Range<u64>, next: impl Fn(u64) -> u64) -> Begin {
         let (number, all) = (self.within(numbers.start), numbers.end - numbers.start);
         let count = all.min(self.count - number);
