@@ -79,7 +79,7 @@ impl Measure for Bandwidth {
     }
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
-        Transfer::of(cell).needs()
+        Transfer::checked(cell)?.needs()
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
@@ -88,7 +88,7 @@ impl Measure for Bandwidth {
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
-        let Moved { rate, gb_s, slowest, .. } = Transfer::of(cell).model(device, seed)?;
+        let Moved { rate, gb_s, slowest, .. } = Transfer::checked(cell)?.model(device, seed)?;
         Ok(Sample { values: vec![Some(gb_s), slowest, Some(rate)], ..Sample::default() })
     }
 }
@@ -113,7 +113,7 @@ impl Measure for Iops {
     }
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
-        Transfer::of(cell).needs()
+        Transfer::checked(cell)?.needs()
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
@@ -122,7 +122,7 @@ impl Measure for Iops {
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
-        let Moved { rate, gb_s, slowest, .. } = Transfer::of(cell).model(device, seed)?;
+        let Moved { rate, gb_s, slowest, .. } = Transfer::checked(cell)?.model(device, seed)?;
         Ok(Sample { values: vec![Some(rate), Some(gb_s), slowest], ..Sample::default() })
     }
 }
@@ -169,7 +169,6 @@ pub struct Ran {
 
 /// Bytes between two looks at whether the time is over.
 const TURN_BYTES: usize = 4 << 20;
-const LINE_BYTES: usize = 64;
 
 impl Transfer {
     fn of(cell: &Cell) -> Transfer {
@@ -186,6 +185,17 @@ impl Transfer {
             len_bytes: cell.len("size"),
             threads: cell.len("threads"),
         }
+    }
+
+    /// That of a cell, if it says nothing that would not be done.
+    fn checked(cell: &Cell) -> Result<Transfer> {
+        let transfer = Transfer::of(cell);
+        if cell.word("width") != "widest" && !transfer.access.has_width() {
+            let access = transfer.access.name();
+            return Err(Error::unavailable(format!("{access} has no width: it always stores the same way")));
+        }
+        transfer.pattern.check(transfer.block_bytes)?;
+        Ok(transfer)
     }
 
     fn needs(&self) -> Result<Needs> {
@@ -223,17 +233,12 @@ impl Transfer {
     }
 
     /// # Errors
-    /// `Unavailable` when the CPU has not the instructions, or a thread's part is shorter than a block.
+    /// `Unavailable` when the CPU has not the instructions, a thread's part is shorter than a block, or the order is none of
+    /// such blocks.
     fn check(&self) -> Result<usize> {
+        self.kind().check()?;
         let part_bytes = self.len_bytes / self.threads / self.block_bytes * self.block_bytes;
-        if !self.access.is_available(self.width) {
-            let (access, width) = (self.access.name(), self.width.name());
-            return Err(Error::unavailable(format!("this CPU has no {access} of {width} bytes")));
-        }
-        if !self.fence.is_available() {
-            return Err(Error::unavailable(format!("this CPU has no {}", self.fence.name())));
-        }
-        if part_bytes == 0 || !self.block_bytes.is_multiple_of(LINE_BYTES) {
+        if part_bytes == 0 {
             let (threads, block_bytes) = (self.threads, self.block_bytes);
             let what = format!("{} bytes for {threads} threads in blocks of {block_bytes} bytes", self.len_bytes);
             return Err(Error::unavailable(what));
@@ -288,8 +293,9 @@ mod tests {
     fn what_is_loaded_is_summed_up_and_what_is_stored_arrives() {
         let mut memory = Memory::new(&Place::Dram, Pages::Small, 1 << 20).unwrap();
         let time = Duration::from_millis(2);
-        for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Zipf(0.99), Pattern::Stride(4096)] {
-            for (block_bytes, threads) in [(64, 1), (5568, 2), (1 << 18, 3)] {
+        for (block_bytes, threads) in [(64, 1), (5568, 2), (1 << 18, 3)] {
+            for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Zipf(0.99), Pattern::Stride(2 * block_bytes)]
+            {
                 let done = transfer(Access::Load, pattern, block_bytes, threads).run(&mut memory, time, 1).unwrap();
                 let done = done.done;
                 assert!(done.len() == threads && done.iter().all(|done| done.work.is_multiple_of(block_bytes as u64)));
@@ -305,6 +311,25 @@ mod tests {
         let slowest =
             |first, second| transfer.moved(&[Done { work: first, ns: 1000 }, Done { work: second, ns: 1000 }]).slowest;
         assert_eq!((slowest(3000, 1000), slowest(3000, 0)), (Some(2.0), None));
+    }
+
+    /// Cells that differ in a width that there is not would be the same.
+    #[test]
+    fn a_width_of_what_has_none_and_a_stride_within_blocks_are_refused() {
+        let refused = |name: &str, keys: &[(&str, &str)]| {
+            let mut plan = crate::plan::Plan::built_in(name).unwrap();
+            keys.iter().for_each(|(key, text)| plan.set(key, text).unwrap());
+            let cells = plan.cells().unwrap();
+            cells[0].needs().map_err(|error| error.to_string())
+        };
+        let told = refused("iops", &[("access", "movsq"), ("width", "16"), ("block", "64")]).unwrap_err();
+        assert!(told.contains("movsq has no width"), "{told}");
+        for memory in ["dram", "model:optane-100-dimm"] {
+            let keys = [("memory", memory), ("access", "load"), ("order", "stride:4Ki"), ("block", "5568")];
+            assert!(refused("bandwidth", &keys).unwrap_err().contains("stride of 4096 bytes"));
+            let keys = [("memory", memory), ("access", "load"), ("order", "stride:4Ki"), ("block", "1Ki")];
+            assert!(refused("bandwidth", &keys).is_ok());
+        }
     }
 
     #[test]

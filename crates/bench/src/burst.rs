@@ -106,30 +106,41 @@ impl Measure for Burst {
         let pause_ticks = (cell.real("pause") * clock.ticks_per_ns) as u64;
         let memory = site.memory(cell)?;
         let _alone = crew::alone()?;
-        let bits = (cell.len("size") / (64 * lines)).ilog2();
-        let scatter = Scatter::random(memory.base(), 64 * lines, bits, seed);
+        let scatter = Scatter::new(memory.base(), 64 * lines, cell.len("size") / (64 * lines), seed);
         let time = |number: u64, lines: usize| {
             let start = ticks();
             while ticks() - start < pause_ticks {
                 std::hint::spin_loop();
             }
-            let block = Blocks::Scattered(&scatter, number % (1 << bits)..number % (1 << bits) + 1);
+            let block = [scatter.address(number % scatter.blocks())];
             code::wait();
             let start = ticks();
             // SAFETY: the burst lies in the memory, which is borrowed alone; `needs` asked whether the CPU has the
             // instructions.
-            unsafe { code::blocks(access, Width::widest(), Fence::OF_STORES, block, lines, &mut Line([STORED; 8])) };
+            unsafe {
+                code::blocks(
+                    access,
+                    Width::widest(),
+                    Fence::OF_STORES,
+                    Blocks::List(&block),
+                    lines,
+                    &mut Line([STORED; 8]),
+                )
+            };
             code::wait();
             ticks() - start
         };
         let times = |lines: usize| (0..BURSTS as u64).map(|number| time(number, lines)).collect::<Vec<u64>>();
-        let nothing =
-            Samples::new(times(0).iter().map(|&ticks| ticks as f64).collect()).expect("there are some").median();
-        let all = times(lines);
-        let nothing = nothing as u64;
-        let (burst, ticks) = latency::told(clock, all.into_iter().map(|ticks| ticks.saturating_sub(nothing)).collect());
+        let median = |times: &[u64]| {
+            Samples::new(times.iter().map(|&ticks| ticks as f64).collect()).expect("there are some").median()
+        };
+        let (nothing, all) = (median(&times(0)), times(lines));
+        // Of what is told nothing of it is left; but the more there was, the less is known of the rest.
+        let overhead = (nothing / median(&all).max(1.0)).min(1.0);
+        let rest = all.into_iter().map(|ticks| ticks.saturating_sub(nothing as u64)).collect();
+        let (burst, ticks) = latency::told(clock, rest);
         let ns = burst.map(|ticks| clock.ns(ticks));
-        Ok(Sample { values: vec![ns, ns.map(|ns| ns / lines as f64), burst], ticks, overhead: 0.0 })
+        Ok(Sample { values: vec![ns, ns.map(|ns| ns / lines as f64), burst], ticks, overhead })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -172,6 +183,7 @@ mod tests {
             let mut site = Site::new([&cell], Duration::ZERO).unwrap();
             let sample = Burst.sample(&cell, &mut site, 1).unwrap();
             let [burst, line, ticks] = sample.values[..] else { panic!("{sample:?}") };
+            assert!(sample.overhead > 0.0 && sample.overhead <= 1.0, "reading the clock was subtracted: {sample:?}");
             assert!(burst.is_some() == ticks.is_some() && burst.is_some() != sample.ticks.is_empty(), "{cell}");
             assert!(burst.is_none_or(|burst| burst > 0.0 && (burst / line.unwrap() - 64.0).abs() < 1e-6), "{cell}");
             let memory = site.memory(&cell).unwrap();

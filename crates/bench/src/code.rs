@@ -7,8 +7,6 @@
 //! Names are those of instructions, so each kind of CPU has its own: x86-64, 64-bit Arm, and others, which store words and
 //! have no way to write a line back. A plan may name those of any; what this CPU has is asked before it is run.
 
-use std::ops::Range;
-
 use crate::memory::Memory;
 use crate::names::{instructions, names};
 
@@ -41,9 +39,12 @@ use arch as block;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use arch as copy;
 
+mod places;
+
 pub use arch::{isolated, sustained, wait};
 pub use block::blocks;
 pub use copy::{copy_past_cache, fence};
+pub use places::{Blocks, Scatter, Shuffle, Stride};
 
 /// What is stored in each word, so that whoever reads it back knows that it arrived.
 pub const STORED: u64 = 0x5245_4d41_4e45_4e54;
@@ -76,6 +77,10 @@ fn unavailable() -> ! {
 #[repr(align(64))]
 pub struct Line(pub [u64; 8]);
 
+/// Where stores take their bytes from; strings are copied from all of it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static SOURCE: [Line; 64] = [Line([STORED; 8]); 64];
+
 /// What is done with each line of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -101,90 +106,8 @@ pub enum Access {
     Movnti,
     /// It is stored past the cache, by MOVDIR64B.
     Movdir64b,
-    /// It is stored by REP MOVSQ.
+    /// It is stored by REP MOVSQ, of whole blocks as far as these are no longer than 4 KiB; only ever [`STORED`].
     Movsq,
-}
-
-/// The blocks that are visited.
-#[derive(Clone, Debug)]
-pub enum Blocks<'a> {
-    /// Those at these addresses.
-    List(&'a [*mut u8]),
-    /// Those of these numbers.
-    Scattered(&'a Scatter, Range<u64>),
-}
-
-impl<'a> Blocks<'a> {
-    /// How many there are.
-    pub fn count(&self) -> u64 {
-        match self {
-            Blocks::List(list) => list.len() as u64,
-            Blocks::Scattered(_, numbers) => numbers.end - numbers.start,
-        }
-    }
-
-    /// Those that come first, so many at most.
-    #[must_use]
-    pub fn first(&self, most: usize) -> Blocks<'a> {
-        match self {
-            Blocks::List(list) => Blocks::List(&list[..most.min(list.len())]),
-            Blocks::Scattered(scatter, numbers) => {
-                Blocks::Scattered(scatter, numbers.start..numbers.end.min(numbers.start + most as u64))
-            }
-        }
-    }
-
-    /// Where each begins.
-    pub fn addresses(&self) -> Vec<*mut u8> {
-        match self {
-            Blocks::List(list) => list.to_vec(),
-            Blocks::Scattered(scatter, numbers) => numbers.clone().map(|number| scatter.address(number)).collect(),
-        }
-    }
-}
-
-/// A bijection of the numbers of blocks, as many as a power of two: a product, what is left of it shifted over it, and
-/// another product. With neither product nor shift, blocks lie in the order of their numbers, and there may be any number.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Scatter {
-    first_factor: u64,
-    mask: u64,
-    shift: u64,
-    second_factor: u64,
-    block_bytes: u64,
-    base: u64,
-}
-
-impl Scatter {
-    /// Blocks one after the other, from an address on.
-    pub fn in_order(base: *mut u8, block_bytes: usize) -> Scatter {
-        let (base, block_bytes) = (base.expose_provenance() as u64, block_bytes as u64);
-        Scatter { first_factor: 1, mask: u64::MAX, shift: 63, second_factor: 1, block_bytes, base }
-    }
-
-    /// 2^`bits` blocks in an order that no prefetcher knows.
-    ///
-    /// # Panics
-    /// If there are more than 2^40.
-    pub fn random(base: *mut u8, block_bytes: usize, bits: u32, seed: u64) -> Scatter {
-        assert!(bits <= 40, "2^{bits} blocks");
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let (first_factor, second_factor) = (rng.u64(..) | 1, rng.u64(..) | 1);
-        let shift = u64::from(bits.div_ceil(2).max(1));
-        let (mask, base) = ((1 << bits) - 1, base.expose_provenance() as u64);
-        Scatter { first_factor, mask, shift, second_factor, block_bytes: block_bytes as u64, base }
-    }
-
-    /// The place of a block among all.
-    pub fn place(&self, number: u64) -> u64 {
-        let mixed = number.wrapping_mul(self.first_factor) & self.mask;
-        (mixed ^ mixed >> self.shift).wrapping_mul(self.second_factor) & self.mask
-    }
-
-    fn address(&self, number: u64) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut((self.base + self.place(number) * self.block_bytes) as usize)
-    }
 }
 
 /// The width of the vectors that do it.
@@ -412,7 +335,12 @@ impl Fence {
 
     /// Whether this CPU has the instruction.
     pub fn is_available(self) -> bool {
-        arch::has_fence(self)
+        Fence::ALL.contains(&self)
+    }
+
+    /// Whether loads that follow wait for it, too: SFENCE holds back stores alone, and DMB waits for nothing.
+    pub fn holds_loads(self) -> bool {
+        matches!(self, Fence::Mfence | Fence::Dsb)
     }
 }
 
@@ -422,7 +350,26 @@ impl Access {
 
     /// Whether this CPU has the instructions.
     pub fn is_available(self, width: Width) -> bool {
-        block::has_blocks(self, width)
+        self.flush().is_none_or(arch::has_flush) && block::has_blocks(self, width)
+    }
+
+    /// What writes the line back, if anything does.
+    pub fn flush(self) -> Option<Flush> {
+        match self {
+            Access::Clflush => Some(Flush::Clflush),
+            Access::Clflushopt => Some(Flush::Clflushopt),
+            Access::Clwb => Some(Flush::Clwb),
+            Access::CleanPoC => Some(Flush::CleanPoC),
+            Access::CleanPoP => Some(Flush::CleanPoP),
+            Access::CleanPoDP => Some(Flush::CleanPoDP),
+            Access::Load | Access::Store | Access::NonTemporal => None,
+            Access::Movnti | Access::Movdir64b | Access::Movsq => None,
+        }
+    }
+
+    /// Whether it is done by vectors, whose width can be chosen.
+    pub fn has_width(self) -> bool {
+        !matches!(self, Access::Movnti | Access::Movdir64b | Access::Movsq)
     }
 }
 
@@ -441,17 +388,19 @@ mod tests {
     /// Every access goes over each line of each block once, whatever their number, and over no other.
     #[test]
     fn every_access_goes_over_the_blocks_that_are_given() {
-        let mut memory = vec![Line([0; 8]); 64];
+        let mut memory = vec![Line([0; 8]); 256];
         let all = Access::ALL.into_iter().flat_map(|access| Width::ALL.map(|width| (access, width)));
         for (access, width, fence) in all.flat_map(|(access, width)| Fence::ALL.map(|fence| (access, width, fence))) {
             if !access.is_available(width) || !fence.is_available() {
                 println!("not run: this CPU has no {access:?} of {width:?}, or no {fence:?}");
                 continue;
             }
-            for lines in [1, 7, 8, 9, 16, 19] {
+            for lines in [0, 1, 7, 8, 9, 16, 19, 64, 65, 130] {
                 for (number, line) in memory.iter_mut().enumerate() {
-                    *line = if access == Access::Load { Line([1 << number; 8]) } else { Line([0; 8]) };
+                    let words = std::array::from_fn(|word| 1 << ((number + word) % 61));
+                    *line = if access == Access::Load { Line(words) } else { Line([0; 8]) };
                 }
+                // The second block may lie before the first, and in it.
                 let blocks_at = [40, 3];
                 let base = memory.as_mut_ptr().cast::<u8>();
                 let addresses = blocks_at.map(|line| base.wrapping_add(64 * line));
@@ -460,9 +409,11 @@ mod tests {
                 unsafe { blocks(access, width, fence, Blocks::List(&addresses), lines, &mut line) };
                 let is_in = |number: usize| blocks_at.iter().any(|&at| (at..at + lines).contains(&number));
                 if access == Access::Load {
-                    let expected =
-                        (0..64).filter(|&number| is_in(number)).fold(0u64, |sum, number| sum + (1 << number));
-                    assert_eq!(line, Line([expected; 8]), "{access:?} {width:?} {lines}");
+                    let visited = blocks_at.into_iter().flat_map(|at| at..at + lines);
+                    let sum = |sum: [u64; 8], number: usize| {
+                        std::array::from_fn(|word| sum[word].wrapping_add(memory[number].0[word]))
+                    };
+                    assert_eq!(line, Line(visited.fold([0; 8], sum)), "{access:?} {width:?} {lines}");
                 } else {
                     for (number, line) in memory.iter().enumerate() {
                         let expected = if is_in(number) { STORED } else { 0 };
@@ -470,38 +421,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    /// Blocks of numbers are met as [`Scatter::place`] says, which is a bijection.
-    #[test]
-    fn scattered_blocks_are_met_once_each_in_the_order_that_is_computed() {
-        let mut memory = vec![Line([0; 8]); 128];
-        let base = memory.as_mut_ptr().cast::<u8>();
-        for scatter in
-            [Scatter::in_order(base, 128), Scatter::random(base, 128, 6, 3), Scatter::random(base, 128, 0, 3)]
-        {
-            let count = scatter.mask.min(63) + 1;
-            let places: Vec<u64> = (0..count).map(|number| scatter.place(number)).collect();
-            let mut sorted = places.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, (0..count).collect::<Vec<_>>());
-            assert!(count < 64 || scatter.first_factor == 1 || places[..4] != [0, 1, 2, 3], "{places:?}");
-            for number in 0..count {
-                let mut line = Line([number + 1; 8]);
-                let one = Blocks::Scattered(&scatter, number..number + 1);
-                // SAFETY: block `place` lies in the vector; every CPU has these instructions.
-                unsafe { blocks(Access::Store, Width::Bytes16, Fence::None, one, 2, &mut line) };
-            }
-            for (number, place) in (0..count).zip(&places) {
-                let at = 2 * *place as usize;
-                assert_eq!(memory[at..at + 2], [Line([number + 1; 8]); 2]);
-            }
-            let mut line = Line([0; 8]);
-            let all = Blocks::Scattered(&scatter, 0..count);
-            // SAFETY: as above.
-            unsafe { blocks(Access::Load, Width::Bytes16, Fence::None, all, 1, &mut line) };
-            assert_eq!(line, Line([(1..=count).sum(); 8]));
         }
     }
 

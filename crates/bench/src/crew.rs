@@ -74,6 +74,12 @@ impl Drop for Alone {
     }
 }
 
+/// Whether each of so many threads has a CPU to itself. Where some wait for theirs, how long a turn of theirs takes says nothing of
+/// what it does.
+pub fn has_cpu_each(threads: usize) -> bool {
+    threads <= cpus().len()
+}
+
 /// What a thread did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Done {
@@ -412,6 +418,7 @@ mod tests {
         let before = cpus();
         let alone = alone().unwrap();
         assert_eq!(cpus(), before[..1]);
+        assert!(has_cpu_each(1) && !has_cpu_each(2));
         drop(alone);
         assert_eq!(cpus(), before);
     }

@@ -8,6 +8,7 @@ use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Fence, Width};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
 use crate::model::{self, Program, Touch};
@@ -20,8 +21,10 @@ use crate::stream::{self, Kind, Stream};
 pub struct Loaded;
 
 /// Bytes of the chain whose latency is told. It is taken out of all caches before, and 20 ms of steps of 100 ns are a fifth of
-/// its lines: so they wait for memory however large the last-level cache is. Longer samples want a longer chain.
+/// its lines: so they wait for memory however large the last-level cache is.
 const CHAIN: &str = "64Mi";
+/// Rounds of a chain of which the first, when nothing is cached, is too few to be seen.
+const MANY_ROUNDS: u64 = 50;
 /// Bytes of a turn of traffic, after which it pauses.
 const TURN_BYTES: usize = 4 << 10;
 /// Turns of which so many as the mix says are loads.
@@ -108,6 +111,11 @@ impl Measure for Loaded {
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
         let traffic = Traffic::of(cell);
+        if !crew::has_cpu_each(traffic.threads + 1) {
+            // What it would tell is for how long the chain waits for its CPU.
+            return Err(Error::unavailable(format!("no CPU for the chain beside {} threads", traffic.threads)));
+        }
+        traffic.pattern.check(TURN_BYTES)?;
         if traffic.store == Access::Load || !traffic.store.is_available(Width::widest()) {
             return Err(Error::unavailable(format!("'{}' stores nothing here", traffic.store.name())));
         }
@@ -127,11 +135,23 @@ impl Measure for Loaded {
         let mut cycle = Cycle::new(memory, len_bytes, chain::LOCALITY_BYTES, 1, seed);
         code::evict(cycle.memory(), len_bytes);
         let mut others = traffic.streams(cycle.memory(), len_bytes, seed);
-        let mut workers: Vec<Box<dyn FnMut() -> u64 + Send>> = vec![Box::new(|| cycle.follow(STEPS).1)];
+        let mut steps = 0;
+        let chain = || {
+            let followed = cycle.follow(STEPS).1;
+            steps += followed;
+            followed
+        };
+        let mut workers: Vec<Box<dyn FnMut() -> u64 + Send>> = vec![Box::new(chain)];
         workers.extend(others.iter_mut().map(|other| Box::new(|| other.turn()) as Box<dyn FnMut() -> u64 + Send>));
         let done = crew::work_together(workers, time)?;
         if !others.iter().all(Other::is_right) {
             return Err(Error::Wrong { what: stream::MOVED });
+        }
+        if is_mixed(steps, len_bytes, machine::cache_bytes()) {
+            return Err(Error::unavailable(format!(
+                "in {time:?} the chain comes round its {len_bytes} bytes a few times, of which only the first waits for memory: it \
+                 takes another size"
+            )));
         }
         let (values, overhead) = values(clock, &done);
         Ok(Sample { values, overhead, ..Sample::default() })
@@ -139,6 +159,7 @@ impl Measure for Loaded {
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
         let (traffic, len_bytes) = (Traffic::of(cell), cell.len("size"));
+        traffic.pattern.check(TURN_BYTES)?;
         let touch = Touch::new(device, Access::Load, Fence::None, 64, true)?;
         let mut walk = Walk::new(Pattern::Random, len_bytes / 64, seed);
         let mut threads: Vec<Program<'_>> =
@@ -152,11 +173,18 @@ impl Measure for Loaded {
     }
 }
 
+/// Whether some of a chain's loads waited for memory and others for a cache, which had the lines when they came again. One that goes
+/// round often is cached, as its size says, and its first round counts for little.
+fn is_mixed(steps: u64, len_bytes: usize, cache_bytes: u64) -> bool {
+    let lines = (len_bytes / 64) as u64;
+    (lines + 1..MANY_ROUNDS * lines).contains(&steps) && len_bytes as u64 <= 2 * cache_bytes
+}
+
 /// What the chain, which comes first, and the others did: latency in nanoseconds and ticks, bandwidth, and the overhead.
 fn values(clock: &Clock, done: &[Done]) -> (Vec<Option<f64>>, f64) {
     let bandwidth: f64 = done[1..].iter().map(Done::per_second).sum::<f64>() / 1e9;
     if done[0].work == 0 {
-        // Among more threads than CPUs it may never have had its turn, which tells nothing of the memory.
+        // It never had its turn, which tells nothing of the memory.
         return (vec![None, None, Some(bandwidth)], 0.0);
     }
     let ns = done[0].ns as f64 / done[0].work as f64;
@@ -331,11 +359,30 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_that_comes_round_a_few_times_tells_neither_memory_nor_cache() {
+        let is_mixed = |steps| is_mixed(steps, 64 * 1000, 1 << 20);
+        assert_eq!([1000, 1001, 49_999, 50_000].map(is_mixed), [false, true, true, false]);
+        assert!(!super::is_mixed(1001, 64 * 1000, 10 << 10), "no cache is so large");
+    }
+
+    #[test]
+    fn a_chain_that_would_wait_for_its_cpu_is_not_told() {
+        let mut plan = Plan::built_in("loaded").unwrap();
+        plan.set("threads", "cpus").unwrap();
+        let refused = Loaded.needs(&plan.cells().unwrap()[0]).unwrap_err().to_string();
+        assert!(refused.contains("no CPU for the chain"), "{refused}");
+        plan.set("threads", "cpus-1").unwrap();
+        assert!(Loaded.needs(&plan.cells().unwrap()[0]).is_ok());
+        plan.set("order", "stride:64").unwrap();
+        assert!(Loaded.needs(&plan.cells().unwrap()[0]).unwrap_err().to_string().contains("a stride of 64 bytes"));
+    }
+
+    #[test]
     fn latency_and_bandwidth_are_told_with_and_without_others() {
-        for threads in ["0", "2"] {
+        for threads in ["0", "1"] {
             let mut plan = Plan::built_in("loaded").unwrap();
             plan.set("threads", threads).unwrap();
-            plan.set("size", "256Ki").unwrap();
+            plan.set("size", "16Mi").unwrap();
             plan.set("loads", "0,5,10").unwrap();
             for cell in plan.cells().unwrap() {
                 let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();

@@ -16,7 +16,7 @@ use crate::stream::{self, Kind, Stream};
 pub struct Mixed;
 
 /// Bytes between two looks at whether the time is over.
-const TURN_BYTES: usize = 256 << 10;
+const TURN_BYTES: usize = 1 << 20;
 
 const fn block(name: &'static str, about: &'static str) -> Key {
     Key { name, about, form: Form::Bytes { multiple_of: 64 }, default: "4Ki" }
@@ -84,9 +84,7 @@ impl Measure for Mixed {
         let len_bytes = cell.len("size");
         for which in ["first", "second"] {
             let kind = kind(cell, which);
-            if !kind.access.is_available(kind.width) {
-                return Err(Error::unavailable(format!("this CPU has no {}", kind.access.name())));
-            }
+            kind.check()?;
             let threads = cell.len(&format!("{which}-threads"));
             if len_bytes / threads.max(1) < kind.block_bytes {
                 return Err(Error::unavailable(format!(
@@ -121,6 +119,7 @@ impl Measure for Mixed {
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
         let programs = |which: &str, from_bytes: usize, seed: u64| {
             let (kind, threads) = (kind(cell, which), cell.len(&format!("{which}-threads")));
+            kind.pattern.check(kind.block_bytes)?;
             let part_bytes = cell.len("size") / threads.max(1);
             let program = |number: usize| {
                 model::stream(device, &kind, from_bytes + number * part_bytes, part_bytes, seed + number as u64)

@@ -1,11 +1,12 @@
-//! Chains of operations, as programs have them: each begins where the one before has told it to, so that none overlaps the
-//! next by itself.
+//! Chains of operations, as programs have them: none begins before what it needs of those before is there. Where a load tells the
+//! next one its place, that waits for the load; what is stored with a fence has left before the next begins. Without a fence
+//! it is on its way then, as it is in programs that do not wait for it.
 
 use pmem::DeviceProfile;
 
 use crate::clock::{Clock, ticks};
 use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
-use crate::crew;
+use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Memory;
@@ -30,6 +31,13 @@ pub struct Step {
     pub fence: Fence,
 }
 
+impl Step {
+    /// Whether loads of the next operation would overtake what its fence is to wait for.
+    fn is_left_to_itself(&self) -> bool {
+        self.access != Access::Load && self.fence != Fence::None && !self.fence.holds_loads()
+    }
+}
+
 const READ_AND_WRITE_BACK: &str = if cfg!(target_arch = "x86_64") {
     "load:64+clwb:64/sfence"
 } else if cfg!(target_arch = "aarch64") {
@@ -50,7 +58,7 @@ impl Measure for Operations {
     }
 
     fn about(&self) -> &'static str {
-        "how long a chain of loads and stores at random places takes, each of which waits for the one before"
+        "how long a chain of operations at random places takes, each of which waits for loads and for fenced stores before it"
     }
 
     fn keys(&self) -> &'static [Key] {
@@ -59,7 +67,7 @@ impl Measure for Operations {
             Key::PAGES,
             Key {
                 name: "chain",
-                about: "operations, such as load:256+nt:64/sfence: an access, bytes, and what waits",
+                about: "operations, such as load:256+nt:64/sfence: an access, bytes, and what waits until it has left",
                 form: Form::Chain,
                 default: READ_AND_WRITE_BACK,
             },
@@ -80,7 +88,7 @@ impl Measure for Operations {
                 name: "chain",
                 unit: "ns",
                 better: Better::Less,
-                about: "time of a chain in a thread, without that of one that accesses nothing",
+                about: "time of a chain in a thread, where each thread has its CPU",
             },
             Metric {
                 name: "chain-ticks",
@@ -142,15 +150,7 @@ impl Measure for Operations {
             let _alone = crew::alone()?;
             chains[0].empty_ns()
         };
-        let rate: f64 = done.iter().map(crew::Done::per_second).sum();
-        let whole_ns = threads as f64 * 1e9 / rate;
-        // A chain that takes no longer than what is around it tells nothing.
-        let ns = Some(whole_ns - empty_ns).filter(|ns| *ns > 0.0 && ns.is_finite());
-        Ok(Sample {
-            values: vec![ns, ns.map(|ns| ns * Clock::get().ticks_per_ns), Some(rate / 1e6)],
-            overhead: (empty_ns / whole_ns).min(1.0),
-            ..Sample::default()
-        })
+        Ok(told(&done, empty_ns, crew::has_cpu_each(threads)))
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -171,8 +171,21 @@ impl Measure for Operations {
             }))
         };
         let done = model::simulate(device, (0..threads).map(thread).collect::<Result<_>>()?);
-        let rate: f64 = done.iter().map(crew::Done::per_second).sum();
+        let rate: f64 = done.iter().map(Done::per_second).sum();
         Ok(Sample { values: vec![Some(threads as f64 * 1e9 / rate), None, Some(rate / 1e6)], ..Sample::default() })
+    }
+}
+
+/// What chains took, of which an empty one takes so long. That is not subtracted, for it runs beside waits.
+fn told(done: &[Done], empty_ns: f64, has_cpu_each: bool) -> Sample {
+    let rate: f64 = done.iter().map(Done::per_second).sum();
+    let whole_ns = done.len() as f64 * 1e9 / rate;
+    // Among more threads than CPUs it is the time for which a thread waits for its CPU, for the most part.
+    let ns = Some(whole_ns).filter(|ns| has_cpu_each && ns.is_finite());
+    Sample {
+        values: vec![ns, ns.map(|ns| ns * Clock::get().ticks_per_ns), Some(rate / 1e6)],
+        overhead: (empty_ns / whole_ns).min(1.0),
+        ..Sample::default()
     }
 }
 
@@ -205,13 +218,18 @@ fn step(text: &str) -> std::result::Result<Step, String> {
 
 /// One thread's chains.
 struct Chain {
-    /// Each operation with the order of its blocks, as many as a power of two.
-    steps: Vec<(Step, Scatter, u64)>,
+    links: Vec<Link>,
     width: Width,
     line: Line,
-    count: u64,
     /// Bits of loaded words that are not those of what lies there.
     strayed: u64,
+}
+
+/// An operation with its way over its blocks.
+struct Link {
+    step: Step,
+    scatter: Scatter,
+    next: u64,
 }
 
 // SAFETY: addresses of memory that outlives the threads, of which each has a part of its own.
@@ -219,13 +237,13 @@ unsafe impl Send for Chain {}
 
 impl Chain {
     fn new(steps: &[Step], memory: &Memory, from_bytes: usize, part_bytes: usize, seed: u64) -> Chain {
-        let with_order = |(number, step): (usize, &Step)| {
-            let bits = (part_bytes / step.block_bytes).ilog2();
-            let start = memory.base().wrapping_add(from_bytes);
-            (*step, Scatter::random(start, step.block_bytes, bits, seed ^ (number as u64) << 32), (1 << bits) - 1)
+        let start = memory.base().wrapping_add(from_bytes);
+        let link = |(number, step): (usize, &Step)| {
+            let (blocks, seed) = (part_bytes / step.block_bytes, seed ^ (number as u64) << 32);
+            Link { step: *step, scatter: Scatter::new(start, step.block_bytes, blocks, seed), next: 0 }
         };
-        let steps = steps.iter().enumerate().map(with_order).collect();
-        Chain { steps, width: Width::widest(), line: Line([0; 8]), count: 0, strayed: 0 }
+        let links = steps.iter().enumerate().map(link).collect();
+        Chain { links, width: Width::widest(), line: Line([0; 8]), strayed: 0 }
     }
 
     fn turn(&mut self) -> u64 {
@@ -235,19 +253,22 @@ impl Chain {
 
     /// `EMPTY`, everything but the accesses and what waits for them.
     fn run<const EMPTY: bool>(&mut self) {
+        let Chain { links, width, line, strayed } = self;
         for _ in 0..TURN {
-            self.count += 1;
-            for (step, scatter, mask) in &self.steps {
+            for Link { step, scatter, next } in links.iter_mut() {
                 // The compiler and the CPU cannot know that what was loaded adds nothing to the place.
-                let number = (self.count ^ self.strayed) & mask;
+                let number = (*next ^ *strayed).min(scatter.blocks() - 1);
+                *next = if *next + 1 < scatter.blocks() { *next + 1 } else { 0 };
                 let lines = if EMPTY { 0 } else { step.block_bytes / LINE_BYTES };
                 let fence = if EMPTY { Fence::None } else { step.fence };
-                self.line = if step.access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
-                let block = Blocks::Scattered(scatter, number..number + 1);
+                *line = if step.access == Access::Load { Line([0; 8]) } else { Line([STORED; 8]) };
+                let block = [scatter.address(number)];
                 // SAFETY: the block lies in this thread's part; `needs` asked whether the CPU has the instructions.
-                unsafe { code::blocks(step.access, self.width, fence, block, lines, &mut self.line) };
+                unsafe { code::blocks(step.access, *width, fence, Blocks::List(&block), lines, line) };
                 if step.access == Access::Load {
-                    self.strayed |= self.line.0[0] ^ STORED.wrapping_mul(lines as u64);
+                    *strayed |= line.0[0] ^ STORED.wrapping_mul(lines as u64);
+                } else if !EMPTY && step.is_left_to_itself() {
+                    code::wait();
                 }
             }
         }
@@ -309,10 +330,41 @@ mod tests {
                 continue;
             }
             let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();
-            assert!(Operations.sample(&cell, &mut site, 1).unwrap().values[0].unwrap() > 0.0);
+            let sample = Operations.sample(&cell, &mut site, 1).unwrap();
+            assert!(sample.values[0].is_none_or(|ns| ns > 0.0) && sample.values[2].unwrap() > 0.0, "{sample:?}");
             let memory = site.memory(&cell).unwrap();
             assert!((0..1 << 20).step_by(8).all(|at| memory.word(at) == STORED), "{cell}");
         }
+    }
+
+    #[test]
+    fn a_chain_has_no_time_of_its_own_where_threads_wait_for_cpus() {
+        let done = [Done { work: 1000, ns: 1_000_000 }; 4];
+        let each = told(&done, 10.0, true);
+        let near = |got: Option<f64>, expected: f64| (got.unwrap() / expected - 1.0).abs() < 1e-9;
+        assert!(near(each.values[0], 1000.0) && near(each.values[2], 4.0) && near(Some(each.overhead), 0.01));
+        let shared = told(&done, 10.0, false);
+        assert_eq!(shared.values[..2], [None, None]);
+        assert!(near(shared.values[2], 4.0));
+        assert_eq!(told(&[Done::default()], 10.0, true).values[0], None, "it never had its turn");
+    }
+
+    /// SFENCE lets later loads pass, and without a fence nothing is waited for.
+    #[test]
+    fn what_is_fenced_has_left_before_the_next_operation() {
+        let is_waited_for = |access, fence| Step { access, block_bytes: 64, fence }.is_left_to_itself();
+        assert!(is_waited_for(Access::NonTemporal, Fence::Sfence) && is_waited_for(Access::Store, Fence::Dmb));
+        assert!(!is_waited_for(Access::NonTemporal, Fence::Mfence) && !is_waited_for(Access::Store, Fence::Dsb));
+        assert!(!is_waited_for(Access::Store, Fence::None) && !is_waited_for(Access::Load, Fence::Sfence));
+    }
+
+    #[test]
+    fn every_block_of_a_part_is_met_whatever_their_number() {
+        let memory = Memory::new(&crate::memory::Place::Dram, crate::memory::Pages::Small, 64 * 1000).unwrap();
+        let mut chain = Chain::new(&steps("store:64").unwrap(), &memory, 64, 64 * 700, 1);
+        (0..700usize.div_ceil(TURN)).for_each(|_| _ = chain.turn());
+        let stored = |line: usize| memory.word(64 * line) == STORED;
+        assert!((1..=700).all(stored) && !stored(0) && !(701..1000).any(stored));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use fastrand::Rng;
 
+use crate::error::{Error, Result};
+
 /// An order of lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
@@ -18,7 +20,21 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// The order of blocks of so many bytes that [`Walk`] takes for lines.
+    /// Whether blocks of so many bytes can come in this order.
+    ///
+    /// # Errors
+    /// `Unavailable` when they are to be so far apart that one would begin within another.
+    pub(crate) fn check(self, block_bytes: usize) -> Result<()> {
+        match self {
+            Pattern::Stride(bytes) if !bytes.is_multiple_of(block_bytes) => Err(Error::unavailable(format!(
+                "a stride of {bytes} bytes goes from the begin of no block of {block_bytes} bytes to that of another"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The order of blocks of so many bytes that [`Walk`] takes for lines. A stride is rounded down to whole blocks, and to one
+    /// at least: see [`Pattern::check`].
     #[must_use]
     pub fn of_blocks(self, block_bytes: usize) -> Pattern {
         match self {
@@ -182,6 +198,13 @@ mod tests {
         assert_eq!(walk(Pattern::Stride(64).of_blocks(256), 16, 3), [0, 1, 2]);
         assert_eq!(walk(Pattern::SameLine, 9, 3), [0, 0, 0]);
         assert_eq!(walk(Pattern::Random, 1, 2), [0, 0]);
+    }
+
+    #[test]
+    fn a_stride_that_is_not_whole_blocks_is_refused() {
+        assert!(Pattern::Stride(4096).check(256).is_ok() && Pattern::Random.check(5568).is_ok());
+        let refused = Pattern::Stride(4096).check(5568).unwrap_err().to_string();
+        assert!(refused.contains("a stride of 4096 bytes") && refused.contains("5568"), "{refused}");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::clock::{Clock, ticks};
-use crate::code::{self, Access, Blocks, Fence, Line, STORED, Scatter, Width};
+use crate::code::{self, Access, Blocks, Fence, Line, STORED, Shuffle, Stride, Width};
 use crate::crew::{self, Done};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::pattern::{Pattern, Walk};
 
@@ -46,18 +46,41 @@ pub(crate) const MOVED: &str = "the sum of the bytes that were loaded, or a line
 /// Blocks that are looked at of those that were stored to, and of those that are loaded.
 const LOOKED_AT_STORED: usize = 16;
 const LOOKED_AT_LOADED: usize = 1024;
+/// Lines by which it is told what a turn's begin and end take: as many as the loop visits at a time.
+const LINES_OF_A_TURN: usize = 8;
 /// Draws of an order that cannot be computed beside the accesses; see [`Order`].
 const LEAST_DRAWS: usize = 1 << 14;
 const MOST_DRAWS: usize = 1 << 20;
 const LINE_BYTES: usize = 64;
 
+impl Kind {
+    /// # Errors
+    /// `Unavailable` when the CPU has not the instructions, a block is not whole lines, or its order is none of such blocks.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Kind { access, width, fence, block_bytes, pattern } = *self;
+        if !access.is_available(width) {
+            let (access, width) = (access.name(), width.name());
+            return Err(Error::unavailable(format!("this CPU has no {access} of {width} bytes")));
+        }
+        if !fence.is_available() {
+            return Err(Error::unavailable(format!("this CPU has no {}", fence.name())));
+        }
+        if block_bytes == 0 || !block_bytes.is_multiple_of(LINE_BYTES) {
+            return Err(Error::unavailable(format!("blocks of {block_bytes} bytes, which are not whole lines")));
+        }
+        pattern.check(block_bytes)
+    }
+}
+
 impl<'m> Stream<'m> {
-    /// Over a part of the memory, about `turn_bytes` in a turn and a block at least. One that stores clears lines of its first
-    /// turn, and so has to take it.
+    /// Over a part of the memory, about `turn_bytes` in a turn and a block at least, as often round as that takes. One that
+    /// stores clears lines of its first turn, which have what is stored again when it is dropped.
+    ///
+    /// Of several streams each has a part of its own, which the caller answers for.
     ///
     /// # Panics
     /// If the part is not in the memory, has no block, or a block is not whole lines; or if the CPU has not the instructions.
-    pub fn new(kind: &Kind, memory: &'m Memory, part: Range<usize>, turn_bytes: usize, seed: u64) -> Stream<'m> {
+    pub(crate) fn new(kind: &Kind, memory: &'m Memory, part: Range<usize>, turn_bytes: usize, seed: u64) -> Stream<'m> {
         assert!(part.end <= memory.len_bytes() && part.len() >= kind.block_bytes, "{part:?} of {}", memory.len_bytes());
         assert!(
             kind.block_bytes > 0
@@ -70,7 +93,7 @@ impl<'m> Stream<'m> {
         let order = Order::new(kind, start, blocks, turn_bytes, seed);
         let (line, cleared) = match kind.access {
             Access::Load => (0, Vec::new()),
-            _ => (STORED, ends(&order.turn().first(LOOKED_AT_STORED), kind.block_bytes)),
+            _ => (STORED, ends(&order.turn(LOOKED_AT_STORED), kind.block_bytes)),
         };
         // SAFETY: lines of the thread's part.
         cleared.iter().for_each(|address| unsafe { put(*address, 0) });
@@ -90,11 +113,16 @@ impl<'m> Stream<'m> {
     pub fn go_on(&mut self) -> u64 {
         let Kind { access, width, fence, block_bytes, .. } = self.kind;
         let lines = block_bytes / LINE_BYTES;
-        let blocks = self.order.turn();
-        let visited = blocks.count();
-        // SAFETY: the blocks lie in a part of the borrowed memory; `new` asked whether the CPU has the instructions.
-        unsafe { code::blocks(access, width, fence, blocks, lines, &mut self.line) };
-        self.order.advance();
+        let mut left = self.order.a_turn;
+        while left > 0 {
+            let blocks = self.order.turn(left);
+            let visited = blocks.count();
+            // SAFETY: the blocks lie in a part of the borrowed memory; `new` asked whether the CPU has the instructions.
+            unsafe { code::blocks(access, width, fence, blocks, lines, &mut self.line) };
+            self.order.advance(visited);
+            left -= visited as usize;
+        }
+        let visited = self.order.a_turn as u64;
         if access == Access::Load {
             self.loaded_lines += visited * lines as u64;
         }
@@ -109,16 +137,28 @@ impl<'m> Stream<'m> {
 
     /// Nanoseconds that the loop takes for a block of which no line is visited.
     fn loop_ns(&self) -> f64 {
+        let blocks = self.order.turn(LOOKED_AT_LOADED);
+        least_ns(|| self.visit(&blocks, 0)) / blocks.count() as f64
+    }
+
+    /// Nanoseconds that a turn takes beside the loop, at most: one of a few lines, with the wait at its end.
+    fn turn_ns(&self) -> f64 {
+        let block = self.order.turn(1);
+        let lines = LINES_OF_A_TURN.min(self.kind.block_bytes / LINE_BYTES);
+        least_ns(|| {
+            self.visit(&block, lines);
+            if self.kind.access != Access::Load {
+                code::wait();
+            }
+        })
+    }
+
+    /// The first lines of blocks, of which nothing is told.
+    fn visit(&self, blocks: &Blocks<'_>, lines: usize) {
         let Kind { access, width, .. } = self.kind;
-        let blocks = self.order.turn().first(LOOKED_AT_LOADED);
-        let time = |_| {
-            let start = ticks();
-            // SAFETY: no line is visited.
-            unsafe { code::blocks(access, width, Fence::None, blocks.clone(), 0, &mut Line([0; 8])) };
-            (ticks() - start).saturating_sub(Clock::get().pair_ticks)
-        };
-        let least = (0..5).map(time).min().expect("five times");
-        Clock::get().ns(least as f64) / blocks.count() as f64
+        let mut line = Line([STORED; 8]);
+        // SAFETY: blocks of the thread's part, in which every stream stores the same; as in `go_on`.
+        unsafe { code::blocks(access, width, Fence::None, blocks.clone(), lines, &mut line) };
     }
 
     /// Whether what was loaded sums up to what [`fill`] has put there, and comes from where it should; or whether what was
@@ -141,7 +181,7 @@ impl<'m> Stream<'m> {
     fn finds_its_blocks(&self, load: impl FnOnce(Blocks<'_>, usize, &mut Line)) -> bool {
         let own = |address: *mut u8| (address.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (lines, block_bytes) = (self.kind.block_bytes / LINE_BYTES, self.kind.block_bytes);
-        let blocks = self.order.turn().first(LOOKED_AT_LOADED);
+        let blocks = self.order.turn(LOOKED_AT_LOADED);
         let ends = ends(&blocks, block_bytes);
         let others = blocks.count() * lines as u64 - ends.len() as u64;
         let expected = ends.iter().fold(STORED.wrapping_mul(others), |sum, address| sum.wrapping_add(own(*address)));
@@ -155,17 +195,42 @@ impl<'m> Stream<'m> {
     }
 }
 
-/// The part of a block's time that the loop takes by itself, in the thread where that is most; where memory is waited for, it
-/// runs beside.
+impl Drop for Stream<'_> {
+    /// What is known to be filled stays so, also when no turn was ever taken.
+    fn drop(&mut self) {
+        for &address in &self.cleared {
+            // SAFETY: lines of the thread's part.
+            unsafe {
+                if !has(address, STORED) {
+                    put(address, STORED);
+                }
+            }
+        }
+    }
+}
+
+/// The part of the time that the loop takes by itself, and what is between turns, in the thread where that is most: at most,
+/// for where memory is waited for, it runs beside.
 ///
 /// # Errors
 /// As [`crew::alone`].
 pub fn overhead(streams: &[Stream<'_>], done: &[Done]) -> Result<f64> {
     let _alone = crew::alone()?;
     let of = |(stream, done): (&Stream<'_>, &Done)| {
-        stream.loop_ns() * done.per_second() / stream.kind.block_bytes as f64 / 1e9
+        let a_block_ns = stream.loop_ns() + stream.turn_ns() / stream.order.a_turn as f64;
+        a_block_ns * done.per_second() / stream.kind.block_bytes as f64 / 1e9
     };
     Ok(streams.iter().zip(done).map(of).fold(0.0, f64::max).min(1.0))
+}
+
+/// The least time of a few, without that of reading the clock.
+fn least_ns(mut run: impl FnMut()) -> f64 {
+    let time = |_| {
+        let start = ticks();
+        run();
+        (ticks() - start).saturating_sub(Clock::get().pair_ticks)
+    };
+    Clock::get().ns((0..5).map(time).min().expect("five times") as f64)
 }
 
 /// The first and the last line of each block.
@@ -191,62 +256,73 @@ unsafe fn has(line: *mut u8, word: u64) -> bool {
     unsafe { line.cast::<Line>().read_volatile() == Line([word; 8]) }
 }
 
-/// The blocks of one turn after the other. Where it can be computed beside the accesses, it is. Else addresses are drawn before
-/// anything is timed, as many as there are blocks, and come again when all have come: drawing one takes as long as a small
-/// block. Of more than a million blocks a million is drawn, which is more than second-level caches hold; the list itself
-/// is read at eight bytes a block.
+/// The blocks of one turn after the other, and when all have come, from the first on again. Where they lie is computed beside the
+/// accesses. A Zipf order is drawn before anything is timed, for drawing a block takes as long as visiting a small one: as
+/// many draws as there are blocks, but 2^14 at least and 2^20 at most, which come again. So of more than a million blocks a stream
+/// visits those that a million draws meet, and the next sample others; the list is read at eight bytes a block.
 #[derive(Debug)]
 struct Order {
     places: Places,
+    /// How many come before the first comes again.
     count: u64,
     next: u64,
-    a_turn: u64,
+    a_turn: usize,
 }
 
 #[derive(Debug)]
 enum Places {
-    Scattered(Scatter),
+    /// And those that are left at the end.
+    Shuffled(Box<Shuffle>, Option<Stride>),
+    Strided(Stride),
     Listed(Vec<*mut u8>),
 }
 
 impl Order {
-    /// In a random order there are as many blocks as the largest power of two that fits.
     fn new(kind: &Kind, start: *mut u8, blocks: usize, turn_bytes: usize, seed: u64) -> Order {
         let Kind { pattern, block_bytes, .. } = *kind;
-        let a_turn = (turn_bytes / block_bytes).max(1) as u64;
-        let draws = |count: usize| {
-            let mut walk = Walk::new(pattern.of_blocks(block_bytes), blocks, seed);
-            (0..count).map(|_| start.wrapping_add(walk.next_line() * block_bytes)).collect()
-        };
-        let bits = blocks.ilog2();
-        let (places, count) = match pattern {
-            Pattern::Sequential => (Places::Scattered(Scatter::in_order(start, block_bytes)), blocks as u64),
-            Pattern::Random => (Places::Scattered(Scatter::random(start, block_bytes, bits, seed)), 1 << bits),
-            // All numbers are those of the only block.
-            Pattern::SameLine => (Places::Scattered(Scatter::random(start, block_bytes, 0, seed)), a_turn),
-            Pattern::Stride(_) => (Places::Listed(draws(blocks.min(MOST_DRAWS))), blocks.min(MOST_DRAWS) as u64),
+        let strided = |blocks, step| Places::Strided(Stride::new(start, block_bytes, blocks, step));
+        let places = match pattern {
+            Pattern::Sequential => strided(blocks, 1),
+            Pattern::SameLine => strided(1, 1),
+            Pattern::Stride(bytes) => strided(blocks, (bytes / block_bytes).max(1)),
+            Pattern::Random => {
+                let shuffle = Shuffle::new(start, block_bytes, blocks, seed);
+                let shuffled = shuffle.blocks() as usize;
+                let rest_at = start.wrapping_add(shuffled * block_bytes);
+                let rest = (blocks > shuffled).then(|| Stride::new(rest_at, block_bytes, blocks - shuffled, 1));
+                Places::Shuffled(Box::new(shuffle), rest)
+            }
             Pattern::Zipf(_) => {
-                let count = blocks.clamp(LEAST_DRAWS, MOST_DRAWS);
-                (Places::Listed(draws(count)), count as u64)
+                let mut walk = Walk::new(pattern, blocks, seed);
+                let draws = 0..blocks.clamp(LEAST_DRAWS, MOST_DRAWS);
+                Places::Listed(draws.map(|_| start.wrapping_add(walk.next_line() * block_bytes)).collect())
             }
         };
-        Order { places, count, next: 0, a_turn }
+        let count = match &places {
+            Places::Listed(list) => list.len(),
+            _ => blocks,
+        };
+        Order { places, count: count as u64, next: 0, a_turn: (turn_bytes / block_bytes).max(1) }
     }
 
-    fn end(&self) -> u64 {
-        (self.next + self.a_turn).min(self.count)
-    }
-
-    /// The blocks whose turn it is.
-    fn turn(&self) -> Blocks<'_> {
+    /// So many of the blocks whose turn it is, at most, and fewer only where a list or a shuffle ends.
+    fn turn(&self, most: usize) -> Blocks<'_> {
+        let most = most.min(self.a_turn) as u64;
         match &self.places {
-            Places::Scattered(scatter) => Blocks::Scattered(scatter, self.next..self.end()),
-            Places::Listed(list) => Blocks::List(&list[self.next as usize..self.end() as usize]),
+            Places::Shuffled(shuffle, None) => Blocks::Shuffled(shuffle, self.next..self.next + most),
+            Places::Shuffled(shuffle, Some(rest)) => match self.next.checked_sub(shuffle.blocks()) {
+                None => Blocks::Shuffled(shuffle, self.next..(self.next + most).min(shuffle.blocks())),
+                Some(number) => Blocks::Strided(rest, number..(number + most).min(self.count - shuffle.blocks())),
+            },
+            Places::Strided(stride) => Blocks::Strided(stride, self.next..self.next + most),
+            Places::Listed(list) => {
+                Blocks::List(&list[self.next as usize..(self.next + most).min(self.count) as usize])
+            }
         }
     }
 
-    fn advance(&mut self) {
-        self.next = if self.end() == self.count { 0 } else { self.end() };
+    fn advance(&mut self, blocks: u64) {
+        self.next = (self.next + blocks) % self.count;
     }
 }
 
@@ -338,16 +414,66 @@ mod tests {
 
     /// What is drawn is drawn before, and is what the order says.
     #[test]
-    fn drawn_orders_are_lists_that_come_again() {
+    fn a_zipf_order_is_a_list_that_comes_again() {
         let memory = filled();
-        for (pattern, count) in [(Pattern::Zipf(0.99), LEAST_DRAWS), (Pattern::Stride(4096), LEN_BYTES / 256)] {
-            let order = Order::new(&kind(Access::Load, pattern, 256), memory.base(), LEN_BYTES / 256, 4096, 1);
-            let Places::Listed(list) = &order.places else { panic!("{pattern:?}") };
-            let mut walk = Walk::new(pattern.of_blocks(256), LEN_BYTES / 256, 1);
-            assert!(
-                list.len() == count && list.iter().all(|at| at.addr() - memory.base().addr() == 256 * walk.next_line())
-            );
+        let pattern = Pattern::Zipf(0.99);
+        let mut order = Order::new(&kind(Access::Load, pattern, 256), memory.base(), LEN_BYTES / 256, 4096, 1);
+        let Places::Listed(list) = &order.places else { panic!("{order:?}") };
+        let mut walk = Walk::new(pattern, LEN_BYTES / 256, 1);
+        assert_eq!(list.len(), LEAST_DRAWS);
+        assert!(list.iter().all(|at| at.addr() - memory.base().addr() == 256 * walk.next_line()));
+        order.advance(LEAST_DRAWS as u64 - 1);
+        assert_eq!(order.turn(16).count(), 1, "where the list ends");
+        order.advance(1);
+        assert_eq!(order.turn(16).count(), 16);
+    }
+
+    /// Every block, also of parts that have not as many as a power of two, and of more than a list would have.
+    #[test]
+    fn every_block_of_the_part_is_met_before_one_comes_again() {
+        let base = std::ptr::without_provenance_mut::<u8>(1 << 20);
+        let blocks = (1 << 20) + 12_345;
+        for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Stride(4096)] {
+            let mut order = Order::new(&kind(Access::Load, pattern, 64), base, blocks, 1 << 20, 1);
+            let mut met = vec![0u8; blocks];
+            let mut left = blocks;
+            while left > 0 {
+                let addresses = order.turn(left).addresses();
+                addresses.iter().for_each(|at| met[(at.addr() - base.addr()) / 64] += 1);
+                order.advance(addresses.len() as u64);
+                left -= addresses.len();
+            }
+            assert!(order.next == 0 && met.iter().all(|times| *times == 1), "{pattern:?}");
         }
+    }
+
+    #[test]
+    fn a_turn_goes_round_as_often_as_it_takes() {
+        let memory = filled();
+        for (pattern, block_bytes) in PATTERNS.into_iter().flat_map(|pattern| [(pattern, 64), (pattern, 256)]) {
+            let kind = kind(Access::Load, pattern, block_bytes);
+            // Three or thirteen blocks.
+            let mut stream = Stream::new(&kind, &memory, 0..832, 2 * LEN_BYTES, 1);
+            assert_eq!(stream.turn(), 2 * LEN_BYTES as u64, "{pattern:?}");
+            assert!(stream.is_right() && stream.loaded_lines() == 2 * LEN_BYTES as u64 / 64, "{pattern:?}");
+        }
+    }
+
+    /// Else a later stream of loads would find zeros where the memory is known to be filled.
+    #[test]
+    fn a_stream_of_stores_that_never_took_a_turn_leaves_what_was_there() {
+        let memory = filled();
+        for pattern in PATTERNS {
+            drop(Stream::new(&kind(Access::Store, pattern, 256), &memory, 0..LEN_BYTES, 4096, 1));
+            assert!((0..LEN_BYTES).step_by(8).all(|at| memory.word(at) == STORED), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_cpu_does_to_such_blocks_is_refused() {
+        let refused = |pattern, block_bytes| kind(Access::Load, pattern, block_bytes).check().is_err();
+        assert!(refused(Pattern::Stride(4096), 5568) && refused(Pattern::Sequential, 100));
+        assert!(!refused(Pattern::Stride(4096), 1024) && !refused(Pattern::Sequential, 5568));
     }
 
     #[test]

@@ -6,12 +6,10 @@
 
 use std::arch::{asm, is_aarch64_feature_detected};
 
-use super::{Access, Fence, Flush, Line, Operation, Store, unavailable};
+use super::{Access, Fence, Flush, Line, Operation, SOURCE, Store, unavailable};
 
 pub(super) const FENCE_OF_STORES: Fence = Fence::Dsb;
 pub(super) const STORE_PAST_CACHE: Access = Access::NonTemporal;
-
-static LINE: Line = Line([super::STORED; 8]);
 
 /// Runs `$each` for each address in a list, after it was loaded to {at}. Bodies may use {word} and q0 and q1, which have the
 /// bytes.
@@ -30,7 +28,7 @@ macro_rules! for_each_address {
             "3:",
             list = inout(reg) $addresses.as_ptr() => _,
             count = inout(reg) $addresses.len() => _,
-            line = in(reg) &raw const LINE,
+            line = in(reg) SOURCE.as_ptr(),
             at = out(reg) _, word = out(reg) _,
             out("v0") _, out("v1") _,
             options(nostack),
@@ -66,7 +64,7 @@ macro_rules! time_each_address {
             list = inout(reg) $addresses.as_ptr() => _,
             times = inout(reg) $times.as_mut_ptr() => _,
             count = inout(reg) $addresses.len() => _,
-            line = in(reg) &raw const LINE,
+            line = in(reg) SOURCE.as_ptr(),
             at = out(reg) _, word = out(reg) _, start = out(reg) _, end = out(reg) _,
             out("v0") _, out("v1") _,
             options(nostack),
@@ -183,11 +181,6 @@ pub(super) fn has_flush(flush: Flush) -> bool {
         Flush::CleanPoDP => line_bytes() >= size_of::<Line>() && is_aarch64_feature_detected!("dpb2"),
         Flush::Clflush | Flush::Clflushopt | Flush::Clwb => false,
     }
-}
-
-/// Whether this CPU has the instruction.
-pub(super) fn has_fence(fence: Fence) -> bool {
-    matches!(fence, Fence::None | Fence::Dsb | Fence::Dmb)
 }
 
 /// Smallest data-cache line: 4 << CTR_EL0.DminLine (bits 19 to 16), in bytes.

@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 
+use super::arch::vector_asm;
 use super::{Access, Width};
 
 /// Copies whole lines past the cache; what waits for them is the caller's business.
@@ -14,7 +15,7 @@ pub unsafe fn copy_past_cache(to: *mut u8, from: *const u8, lines: usize) {
         ($end:literal, $($body:literal),*) => {
             // SAFETY: each turn reads and writes one line of the caller's.
             unsafe {
-                asm!(
+                vector_asm!(
                     "test {left}, {left}",
                     "jz 3f",
                     ".p2align 5",
@@ -29,12 +30,6 @@ pub unsafe fn copy_past_cache(to: *mut u8, from: *const u8, lines: usize) {
                     left = inout(reg) lines => _,
                     from = inout(reg) from => _,
                     to = inout(reg) to => _,
-                    // VZEROUPPER clears the upper half of each of them.
-                    out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-                    out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
-                    out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                    out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                    options(nostack),
                 )
             }
         };

@@ -77,10 +77,8 @@ pub unsafe fn blocks(access: Access, _: Width, _: Fence, blocks: Blocks<'_>, lin
     };
     match blocks {
         Blocks::List(list) => list.iter().for_each(|block| visit(*block)),
-        Blocks::Scattered(scatter, numbers) => numbers.for_each(|number| {
-            let address = scatter.base + scatter.place(number) * scatter.block_bytes;
-            visit(ptr::with_exposed_provenance_mut(address as usize));
-        }),
+        Blocks::Shuffled(shuffle, numbers) => numbers.for_each(|number| visit(shuffle.address(number))),
+        Blocks::Strided(stride, numbers) => numbers.for_each(|number| visit(stride.address(number))),
     }
 }
 
@@ -107,11 +105,6 @@ pub(super) fn has_store(store: Store) -> bool {
 /// Whether it can be done.
 pub(super) fn has_flush(flush: Flush) -> bool {
     flush == Flush::None
-}
-
-/// Whether it can be done.
-pub(super) fn has_fence(fence: Fence) -> bool {
-    fence == Fence::None
 }
 
 /// Whether it can be done.

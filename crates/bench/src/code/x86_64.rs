@@ -2,18 +2,31 @@
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use super::{Access, Fence, Flush, Line, Operation, Store, unavailable};
+use super::{Access, Fence, Flush, Operation, SOURCE, Store, unavailable};
 
 pub(super) const FENCE_OF_STORES: Fence = Fence::Sfence;
 pub(super) const STORE_PAST_CACHE: Access = Access::NonTemporal;
 
-static LINE: Line = Line([super::STORED; 8]);
+/// Assembler that may change vector registers: VZEROUPPER clears the upper half of each.
+macro_rules! vector_asm {
+    ($($asm:tt)*) => {
+        asm!(
+            $($asm)*
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack),
+        )
+    };
+}
+pub(super) use vector_asm;
 
 /// Runs `$each` for each address in a list, after it was loaded to rax. Bodies may use r8 and zmm0, which have the bytes, and
 /// rsi, rdi and rcx.
 macro_rules! for_each_address {
     ($addresses:ident, $load:literal, $end:literal, $($each:expr),*) => {
-        asm!(
+        vector_asm!(
             $load,
             "mov r8, [{line}]",
             "test {count}, {count}",
@@ -29,14 +42,8 @@ macro_rules! for_each_address {
             $end,
             list = inout(reg) $addresses.as_ptr() => _,
             count = inout(reg) $addresses.len() => _,
-            line = in(reg) &raw const LINE,
+            line = in(reg) SOURCE.as_ptr(),
             out("rax") _, out("r8") _, out("rsi") _, out("rdi") _, out("rcx") _,
-            // VZEROUPPER clears the upper half of each of them.
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
-            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-            options(nostack),
         )
     };
 }
@@ -44,7 +51,7 @@ macro_rules! for_each_address {
 /// As [`for_each_address`], with a reading of the clock before and after each, whose difference goes to a list of its own.
 macro_rules! time_each_address {
     ($addresses:ident, $times:ident, $load:literal, $end:literal, $($each:expr),*) => {
-        asm!(
+        vector_asm!(
             $load,
             "mov r8, [{line}]",
             "test {count}, {count}",
@@ -78,14 +85,9 @@ macro_rules! time_each_address {
             list = inout(reg) $addresses.as_ptr() => _,
             times = inout(reg) $times.as_mut_ptr() => _,
             count = inout(reg) $addresses.len() => _,
-            line = in(reg) &raw const LINE,
+            line = in(reg) SOURCE.as_ptr(),
             out("rax") _, out("rdx") _, out("r8") _, out("r9") _, out("r10") _,
             out("rsi") _, out("rdi") _, out("rcx") _,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
-            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-            options(nostack),
         )
     };
 }
@@ -214,11 +216,6 @@ pub(super) fn has_flush(flush: Flush) -> bool {
         Flush::Clwb => leaf_7_ebx() >> 24 & 1 == 1,
         Flush::CleanPoC | Flush::CleanPoP | Flush::CleanPoDP | Flush::CleanInvalidate => false,
     }
-}
-
-/// Whether this CPU has the instruction.
-pub(super) fn has_fence(fence: Fence) -> bool {
-    matches!(fence, Fence::None | Fence::Sfence | Fence::Mfence)
 }
 
 // CPUID leaf 7 (Intel SDM volume 2, CPUID).
