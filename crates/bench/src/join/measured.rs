@@ -447,6 +447,17 @@ mod tests {
     }
 
     #[test]
+    fn the_plans_that_come_with_the_program_ask_for_joins_that_can_be() {
+        for (name, _) in crate::plan::BUILT_IN {
+            for cell in Plan::built_in(name).unwrap().cells().unwrap().iter().filter(|cell| cell.measure == "join") {
+                let (needs, method) = (Joins.needs(cell), cell.word("method"));
+                let has_no_use = cell.word("prefetch") != "none" && method.starts_with("radix");
+                assert!(needs.is_ok() != (method.starts_with("durable") || has_no_use), "{name}: {cell}: {needs:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_table_is_built_by_other_threads_than_it_is_probed_by() {
         match way(&cells(&[("method", "linear"), ("threads", "64"), ("build-threads", "2")])[0]) {
             Way::Volatile(join) => assert_eq!((join.build_threads, join.probe_threads), (2, 64)),
