@@ -354,7 +354,7 @@ mod tests {
         let written_ns = |streams: u64| {
             let mut clock = DeviceClock::new(profile);
             for step in 0..64 {
-                (0..streams).for_each(|stream| _ = clock.write(0.0, stream << 20 | step * 64, 64, true));
+                (0..streams).for_each(|stream| _ = clock.write(0.0, (stream << 20) + step * 64, 64, true));
             }
             clock.idle_at_ns / (streams * 64 * 64) as f64 * 2.2
         };

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn keys_that_collide_overflow_and_are_all_found() {
         for (rows, chains) in [(0, 1), (1, 1), (2, 1), (3, 1), (777, 1), (776, 1), (1000, 5), (1001, 333)] {
-            let key = |number: u64| (number / chains + 1) << 32 | number % chains;
+            let key = |number: u64| ((number / chains + 1) << 32) + number % chains;
             let r: Vec<Row<1>> = (0..rows).map(|number| Row { key: key(number), value: [number] }).collect();
             let s: Vec<Row<1>> = (0..2 * rows).map(|number| Row { key: key(number), value: [!number] }).collect();
             let bytes = <Buckets<'_, 1> as Table<'_, 1>>::len_bytes(r.len());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Contention, Kind};
 use crate::clock::Clock;
+use crate::crew;
 use crate::error::Result;
 use crate::latency::told;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
@@ -93,8 +94,9 @@ impl Measure for Locks {
         let clock = Clock::get();
         let (hand_off, ticks) = if times.is_empty() { (None, BTreeMap::new()) } else { told(clock, times) };
         let per_second = shares.per_second();
-        // Of all threads' time, which they have side by side.
-        let overhead = per_second * Contention::turn_ns() / 1e9 / contention.threads as f64;
+        // Of the time of all threads that have a CPU.
+        let at_a_time = contention.threads.min(crew::cpus().len());
+        let overhead = per_second * Contention::turn_ns() / 1e9 / at_a_time as f64;
         // Where no turn has ended in the window there is nothing to tell.
         let told = |value: f64| (per_second > 0.0).then_some(value);
         let values = vec![told(per_second / 1e6), hand_off.map(|ticks| clock.ns(ticks)), told(shares.fairness())];
