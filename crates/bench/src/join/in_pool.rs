@@ -101,7 +101,7 @@ impl DurableJoin {
         let options = PartOptions::single(self.pool_bytes(relations.input()));
         let pool = Pool::create(media.clone(), path, LAYOUT, &options)?;
         // It is used without a name from here on, so that nothing is left whatever ends the process.
-        media.remove(path)?;
+        media.remove(path)?; // a pool that nobody opens again
         let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
         table.populate()?;
         let clear_ns = monotonic_ns() - started;
