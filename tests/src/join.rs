@@ -8,7 +8,7 @@ use bench::join::{Durable, DurableTable, Row};
 use crash::{Protocol, Sim};
 use pmem::{Error, Layout, MIN_FILE_BYTES, OpenMode, PartOptions, Pending, Pool, RedoBatch, RegionSpec};
 
-const LAYOUT: Layout = Layout { name: "join", version: 1 };
+pub(crate) const LAYOUT: Layout = Layout { name: "join", version: 1 };
 const WORDS: usize = 2;
 
 /// Makes a table, then inserts rows. State 1 is the empty table; each operation after it inserts the rows that are
@@ -36,15 +36,18 @@ fn leave_behind(pool: &Pool<Sim>, len_bytes: u64) {
     pool.commit(batch).expect("there is room");
 }
 
-fn path() -> &'static Path {
+pub(crate) fn path() -> &'static Path {
     Path::new("/pools/join")
 }
 
-fn row(key: u64) -> Row<WORDS> {
+/// Rows of a table.
+pub(crate) type Rows = Vec<Row<WORDS>>;
+
+pub(crate) fn row(key: u64) -> Row<WORDS> {
     Row { key, value: [key << 32 | 1, !key] }
 }
 
-fn text(error: impl ToString) -> String {
+pub(crate) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 

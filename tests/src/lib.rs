@@ -7,6 +7,7 @@
 pub mod coverage;
 pub mod deep;
 pub mod golden;
+pub mod inserters;
 pub mod join;
 pub mod kill;
 pub mod pool;

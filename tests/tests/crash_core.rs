@@ -6,6 +6,7 @@ use bench::join::Durable;
 use crash::{Campaign, Mutation, Policy, Protocol, Report};
 use pmem::Granularity;
 use remanent_tests::coverage;
+use remanent_tests::inserters::TwoInserters;
 use remanent_tests::join::TableSteps;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::register::Register;
@@ -196,7 +197,9 @@ fn the_campaigns_reach_every_seam_call() {
     for durable in [Durable::EachRow, Durable::Blocks] {
         let life = TableSteps { durable, insertions: 2 };
         let policy = Policy { limit: u64::MAX, nested_every: 4096, ..policy.clone() };
-        reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy).run()));
+        reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy.clone()).run()));
+        let two = TwoInserters::new(durable, 1, 1);
+        reached.extend(coverage::reached(&Campaign::new(&two, Granularity::CacheLine, policy).run()));
     }
     let missed: Vec<String> = coverage::seam_calls()
         .into_iter()

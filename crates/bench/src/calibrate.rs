@@ -116,7 +116,9 @@ mod tests {
                 let (got, expected) = (got.unwrap_or(0.0), expected.unwrap_or(0.0));
                 assert!((got - expected).abs() <= 0.02 * expected, "{} {number}: {got}, {expected}", device.name);
             }
-            assert_eq!(profile.write_queue_bytes, device.write_queue_bytes, "{}", device.name);
+            // One thread that is known to be slower than the device never fills its queue.
+            let queue_bytes = if device.longer.is_empty() { device.write_queue_bytes } else { 0 };
+            assert_eq!(profile.write_queue_bytes, queue_bytes, "{}", device.name);
             assert_eq!(profile.granule_bytes, device.granule_bytes, "{}", device.name);
             assert!(profile.source.starts_with("modelled by "), "{}", profile.source);
         }

@@ -121,9 +121,28 @@ pub fn work_together_on<W>(cpus: &[usize], workers: Vec<W>, for_time: Duration) 
 where
     W: FnMut() -> u64 + Send,
 {
+    let window = Window::new(workers.len() > cpus.len());
+    work_in(&window, cpus, workers, for_time)
+}
+
+/// The same with one window for all, also where each worker has a CPU to itself: for workers that wait for one another, of which
+/// one may have no turn for long, while the others have its share. When the window has closed none begins another turn.
+///
+/// # Errors
+/// As [`work_together`].
+pub fn work_in_one_window<W>(workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>>
+where
+    W: FnMut() -> u64 + Send,
+{
+    work_in(&Window::new(true), &cpus(), workers, for_time)
+}
+
+fn work_in<W>(window: &Window, cpus: &[usize], workers: Vec<W>, for_time: Duration) -> Result<Vec<Done>>
+where
+    W: FnMut() -> u64 + Send,
+{
     let count = workers.len();
     let for_time = window_time(count, cpus.len(), for_time);
-    let window = Window { phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0), is_shared: count > cpus.len() };
     let workers = workers.into_iter().map(|turn| || window.work(count, turn)).collect();
     let mut changed_ns = [0; 2];
     let done = together(
@@ -241,7 +260,7 @@ struct Window {
     phase: AtomicU8,
     /// Workers whose window has closed.
     closed: AtomicUsize,
-    /// Whether workers share CPUs.
+    /// Whether all have the same window.
     is_shared: bool,
 }
 
@@ -259,13 +278,17 @@ impl Drop for Leaving<'_> {
 }
 
 impl Window {
+    fn new(is_shared: bool) -> Window {
+        Window { phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0), is_shared }
+    }
+
     fn work(&self, workers: usize, mut turn: impl FnMut() -> u64) -> Done {
         let leaving = Leaving(&self.closed);
         let phase = || self.phase.load(Ordering::Relaxed);
         let mut done = Done::default();
         while phase() == WARM {
             let work = turn();
-            // Where workers share CPUs the turn at the window's end is not counted, and this one is instead.
+            // Where all have one window the turn at its end is not counted, and this one is instead.
             if self.is_shared && phase() == OPEN {
                 done.work = work;
             }
@@ -283,7 +306,8 @@ impl Window {
         }
         done.ns = monotonic_ns() - opened;
         drop(leaving);
-        while self.closed.load(Ordering::Relaxed) < workers {
+        // A window that all have in common has closed for all.
+        while !self.is_shared && self.closed.load(Ordering::Relaxed) < workers {
             turn();
         }
         done
@@ -399,10 +423,12 @@ mod tests {
     /// The turn in which the window opens is counted, that in which it closes is not.
     #[test]
     fn turns_that_end_in_a_shared_window_are_counted() {
-        let window = Window { phase: AtomicU8::new(WARM), closed: AtomicUsize::new(0), is_shared: true };
+        let window = Window::new(true);
         let mut turns = 0;
-        let done = window.work(1, || {
+        // Nor does it go on for others, whose window has closed too.
+        let done = window.work(2, || {
             turns += 1;
+            assert!(turns < 100, "it goes on");
             match turns {
                 3 => window.phase.store(OPEN, Ordering::Relaxed),
                 7 => window.phase.store(CLOSED, Ordering::Relaxed),
@@ -411,6 +437,12 @@ mod tests {
             1
         });
         assert_eq!((done.work, turns), (4, 7));
+    }
+
+    #[test]
+    fn workers_in_one_window_are_counted_over_the_same_time() {
+        let done = work_in_one_window(vec![|| 1; 2], Duration::from_millis(2)).unwrap();
+        assert!(done[0].ns == done[1].ns && done[0].ns >= 2_000_000, "{done:?}");
     }
 
     #[test]

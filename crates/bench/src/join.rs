@@ -9,7 +9,8 @@
 //! [`DurableJoin`] builds a table that survives, in a pool.
 //!
 //! Throughputs are rows a second: of the build |R| / t, of the probe |S| / t, of the whole (|R| + |S|) / t, where t has
-//! partitioning, build and probe. Emptying the table is told apart and is in none of them.
+//! partitioning, build and probe: that of the build has R's partitioning, that of the probe S's. Emptying the table is told
+//! apart and is in none of them.
 
 mod bucket;
 #[allow(unsafe_code)] // makes arrays of bytes
@@ -37,7 +38,7 @@ pub use in_pool::DurableJoin;
 pub use measured::{Joins, beside};
 pub use prefetch::Prefetch;
 pub use radix::{MOST_BITS, Passes};
-pub use relations::{Ids, Input, Relations, Shape};
+pub use relations::{Ids, Input, Keys, Relations, Shape};
 pub use row::{Matched, Row};
 
 use bucket::Buckets;
@@ -108,7 +109,7 @@ pub struct Join {
 }
 
 /// How long the phases of a join took that has found what it must.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Rows of R.
     pub r_rows: u64,
@@ -118,8 +119,10 @@ pub struct Times {
     pub matched: Matched,
     /// Emptying the table, in nanoseconds; in no throughput.
     pub clear_ns: u64,
-    /// Partitioning both relations, in nanoseconds; 0 without.
-    pub partition_ns: u64,
+    /// Partitioning R, in nanoseconds; 0 without.
+    pub partition_r_ns: u64,
+    /// Partitioning S; 0 without.
+    pub partition_s_ns: u64,
     /// Inserting R, in nanoseconds.
     pub build_ns: u64,
     /// Looking up S, in nanoseconds.
@@ -131,19 +134,29 @@ fn per_second(rows: u64, ns: u64) -> f64 {
 }
 
 impl Times {
-    /// |R| / build, in rows a second.
-    pub fn build_per_second(&self) -> f64 {
-        per_second(self.r_rows, self.build_ns)
+    /// Partitioning and inserting R, in nanoseconds.
+    pub fn whole_build_ns(&self) -> u64 {
+        self.partition_r_ns + self.build_ns
     }
 
-    /// |S| / probe, in rows a second.
+    /// Partitioning and looking up S, in nanoseconds.
+    pub fn whole_probe_ns(&self) -> u64 {
+        self.partition_s_ns + self.probe_ns
+    }
+
+    /// |R| / (partition R + build), in rows a second.
+    pub fn build_per_second(&self) -> f64 {
+        per_second(self.r_rows, self.whole_build_ns())
+    }
+
+    /// |S| / (partition S + probe), in rows a second.
     pub fn probe_per_second(&self) -> f64 {
-        per_second(self.s_rows, self.probe_ns)
+        per_second(self.s_rows, self.whole_probe_ns())
     }
 
     /// (|R| + |S|) / (partition + build + probe), in rows a second.
     pub fn whole_per_second(&self) -> f64 {
-        per_second(self.r_rows + self.s_rows, self.partition_ns + self.build_ns + self.probe_ns)
+        per_second(self.r_rows + self.s_rows, self.whole_build_ns() + self.whole_probe_ns())
     }
 }
 
@@ -172,9 +185,13 @@ impl Join {
     ///
     /// # Errors
     /// `Unavailable` when there is no thread, the memory is shorter than [`Join::len_bytes`], a pass has more than
-    /// [`MOST_BITS`] bits, or a thread cannot be had; `Wrong` when it has not found what it must.
+    /// [`MOST_BITS`] bits, there are more partitions than rows of R, or a thread cannot be had; `NoRoom` when there is none for the
+    /// chains of partitions; `Wrong` when it has not found what it must.
     pub fn run(&self, relations: &Relations, memory: &mut Memory) -> Result<Times> {
         let input = relations.input();
+        if let Method::Radix(passes) = self.method {
+            passes.check(input.r_rows)?;
+        }
         let needed = self.len_bytes(input);
         if self.build_threads == 0 || self.probe_threads == 0 || needed > memory.len_bytes() {
             let what = format!("{} with {} bytes of {needed}", self.method.name(), memory.len_bytes());
@@ -209,7 +226,7 @@ impl Join {
         let work = Work { threads: self.probe_threads, prefetch: self.probe_prefetch };
         let (matched, probe_ns) = table::probe(&table, s, work)?;
         let (r_rows, s_rows) = (r.len() as u64, s.len() as u64);
-        Ok(Times { r_rows, s_rows, matched, clear_ns, partition_ns: 0, build_ns, probe_ns })
+        Ok(Times { r_rows, s_rows, matched, clear_ns, build_ns, probe_ns, ..Times::default() })
     }
 
     fn by_partitions<const R: usize, const S: usize>(
@@ -219,13 +236,10 @@ impl Join {
         carve: &mut Carve<'_>,
         passes: Passes,
     ) -> Result<Times> {
-        if !passes.is_possible() {
-            return Err(Error::unavailable(format!("{passes:?}: a pass has at most {MOST_BITS} bits")));
-        }
         let joined = radix::join(carve, r, s, passes, self.build_threads)?;
-        let radix::Joined { matched, partition_ns, build_ns, probe_ns } = joined;
+        let radix::Joined { matched, partition_r_ns, partition_s_ns, build_ns, probe_ns } = joined;
         let (r_rows, s_rows) = (r.len() as u64, s.len() as u64);
-        Ok(Times { r_rows, s_rows, matched, clear_ns: 0, partition_ns, build_ns, probe_ns })
+        Ok(Times { r_rows, s_rows, matched, clear_ns: 0, partition_r_ns, partition_s_ns, build_ns, probe_ns })
     }
 }
 
@@ -275,8 +289,10 @@ mod tests {
     fn every_method_finds_what_it_must_with_skew_duplicates_and_no_match() {
         for ids in [Ids::Evenly, Ids::Uniform, Ids::Zipf(1.2)] {
             for matching in [0.0, 0.5, 1.0] {
-                let input = Input { r_rows: 1001, s_rows: 3003, shape: Shape::Narrow, ids, matching, seed: 11 };
-                run_all(&input, &[2], &[Prefetch::Ahead(7)]);
+                for keys in Keys::ALL {
+                    let input = Input { r_rows: 1001, s_rows: 3003, keys, ids, matching, ..Input::narrow(1, 11) };
+                    run_all(&input, &[2], &[Prefetch::Ahead(7)]);
+                }
             }
         }
     }
@@ -284,7 +300,8 @@ mod tests {
     #[test]
     fn every_method_finds_what_it_must_with_rows_of_every_shape() {
         for shape in Shape::ALL {
-            let input = Input { r_rows: 500, s_rows: 900, shape, ids: Ids::Uniform, matching: 0.9, seed: 5 };
+            let (keys, ids) = (Keys::Sparse, Ids::Uniform);
+            let input = Input { r_rows: 500, s_rows: 900, shape, keys, ids, matching: 0.9, seed: 5 };
             run_all(&input, &[3], &[Prefetch::Group(8)]);
         }
     }
@@ -305,6 +322,22 @@ mod tests {
         assert!(matches!(join.run(&relations, &mut memory), Err(Error::Wrong { .. })));
     }
 
+    /// The sum of all words stays what it is.
+    #[test]
+    fn a_join_that_pairs_rows_wrongly_is_an_error() {
+        for shape in Shape::ALL {
+            let input = Input { shape, ..Input::narrow(100, 1) };
+            let mut relations = input.make().unwrap();
+            relations.swap_payloads(3, 70);
+            for method in Method::all(&input, 10) {
+                let join = join(method, 1, Prefetch::None);
+                let mut memory = Memory::new(&Place::Dram, Pages::Small, join.len_bytes(&input)).unwrap();
+                let found = join.run(&relations, &mut memory);
+                assert!(matches!(found, Err(Error::Wrong { .. })), "{method:?}, {shape:?}: {found:?}");
+            }
+        }
+    }
+
     #[test]
     fn what_cannot_be_joined_is_refused() {
         let relations = Input::narrow(100, 1).make().unwrap();
@@ -318,6 +351,7 @@ mod tests {
         refused(Join { build_threads: 0, ..possible }, &mut memory);
         refused(Join { probe_threads: 0, ..possible }, &mut memory);
         refused(Join { method: Method::Radix(Passes::One(MOST_BITS + 1)), ..possible }, &mut memory);
+        refused(Join { method: Method::Radix(Passes::Two(7, 1)), ..possible }, &mut memory);
     }
 
     #[test]
@@ -334,9 +368,19 @@ mod tests {
     #[test]
     fn throughputs_are_rows_by_time() {
         let matched = Matched::default();
-        let times = Times { r_rows: 10, s_rows: 30, matched, clear_ns: 5, partition_ns: 1, build_ns: 2, probe_ns: 7 };
+        let (partition_r_ns, partition_s_ns) = (1, 3);
+        let times = Times {
+            r_rows: 10,
+            s_rows: 30,
+            matched,
+            clear_ns: 5,
+            partition_r_ns,
+            partition_s_ns,
+            build_ns: 2,
+            probe_ns: 7,
+        };
         let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
-        assert!(close(times.build_per_second(), 5e9) && close(times.probe_per_second(), 30e9 / 7.0));
-        assert!(close(times.whole_per_second(), 4e9));
+        assert!(close(times.build_per_second(), 10e9 / 3.0) && close(times.probe_per_second(), 3e9));
+        assert!(close(times.whole_per_second(), 40e9 / 13.0));
     }
 }

@@ -76,6 +76,13 @@ names!(Kind {
     Bit = "bit",
 });
 
+impl Kind {
+    /// Whether it goes to one certain thread next, which may not have a CPU.
+    pub fn is_handed_on(self) -> bool {
+        matches!(self, Kind::Ticket | Kind::Mcs)
+    }
+}
+
 /// An expression for the type of lock that a [`Kind`] says.
 macro_rules! with_lock {
     ($kind:expr, $lock:ident => $of:expr) => {{

@@ -1,9 +1,12 @@
 //! Cells on a device that is not here: what its profile says, in virtual time.
 //!
 //! The same threads do the same accesses in the same order; what each has to wait for is computed from the core's model of a device
-//! ([`pmem::DeviceClock`]): latency of a write-back or of a store past the cache, bandwidth, combining in granules, a queue
-//! of writes. The CPU itself takes no time. The same seed gives the same figures on every machine, and every one is
-//! [`report::Provenance::Modelled`].
+//! ([`pmem::DeviceClock`]): latency of a write-back or of a store past the cache, bandwidth, which loads and stores share,
+//! combining in granules, a queue of writes, which is full in the beginning. The CPU itself takes no time. The same seed gives the
+//! same figures on every machine, and every one is [`report::Provenance::Modelled`].
+//!
+//! Durable joins are no part of this: they run in real time, by one thread that builds, and wait at each write-back and fence as
+//! long as the device would have them ([`pmem::Modelled`]). Their figures depend on the machine too, and are marked alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,6 +55,9 @@ pub struct ProfileFile {
     pub intervals: BTreeMap<String, Interval>,
 }
 
+/// What a device takes before a writer has to wait is a buffer, and no second medium.
+const MOST_QUEUE_BYTES: u64 = 64 << 20;
+
 /// The form of a profile's file.
 pub const SCHEMA: &str = "remanent-device-1";
 
@@ -92,11 +98,15 @@ impl ProfileFile {
         if !self.granule_bytes.is_power_of_two() || self.granule_bytes > 1 << 20 {
             return Err(format!("a granule of {} bytes is no power of two up to 1 MiB", self.granule_bytes));
         }
+        if self.write_queue_bytes > MOST_QUEUE_BYTES {
+            return Err(format!("a queue of {} bytes is longer than 64 MiB", self.write_queue_bytes));
+        }
         Ok(DeviceProfile {
             name: self.name.leak(),
             random_read_ns: self.random_read_ns,
             flush_persist_ns: self.flush_persist_ns,
             nt_persist_ns: self.nt_persist_ns,
+            longer: &[],
             read_gb_s: self.read_gb_s,
             write_gb_s: self.write_gb_s,
             granule_bytes: self.granule_bytes,
@@ -178,7 +188,7 @@ pub(crate) type Program<'p> = Box<dyn FnMut(&mut [DeviceClock], f64) -> (f64, u6
 
 /// Runs threads at one device; what each did.
 pub(crate) fn simulate(device: &'static DeviceProfile, threads: Vec<Program<'_>>) -> Vec<Done> {
-    simulate_on(vec![DeviceClock::new(device)], threads)
+    simulate_on(vec![DeviceClock::busy(device)], threads)
 }
 
 /// The same at several devices.
@@ -272,6 +282,28 @@ mod tests {
         near(gb_s(Access::Load, Pattern::Random, 64, 1), 64.0 / 305.0);
     }
 
+    /// Whatever a queue takes in the beginning.
+    #[test]
+    fn no_modelled_bandwidth_is_above_that_of_the_profile() {
+        let long = DeviceProfile { name: "long", write_queue_bytes: 32 << 20, ..*optane() };
+        let long: &'static DeviceProfile = Box::leak(Box::new(long));
+        let kind = |access, block_bytes| {
+            let (width, fence, pattern) = (Width::Bytes16, Fence::None, Pattern::Sequential);
+            Kind { access, width, fence, block_bytes, pattern }
+        };
+        let gb_s = |kinds: &[Kind]| -> f64 {
+            let program = |kind| stream(long, kind, 0, 1 << 26, 1).unwrap();
+            simulate(long, kinds.iter().map(program).collect()).iter().map(Done::per_second).sum::<f64>() / 1e9
+        };
+        let (store, load) = (kind(Access::NonTemporal, 4096), kind(Access::Load, 4096));
+        assert!(gb_s(&[store]) < 13.9 * 1.01, "{}", gb_s(&[store]));
+        let both = gb_s(&[store, load]);
+        assert!(
+            both < 2.0 / (1.0 / 13.9 + 1.0 / 39.4) * 1.05,
+            "as many bytes of either have the medium in turns: {both}"
+        );
+    }
+
     #[test]
     fn a_profile_that_cannot_say_is_told_and_files_are_checked() {
         let fast = profile("cxl-type-3-fast").unwrap();
@@ -296,6 +328,8 @@ mod tests {
             )
         };
         let read = write(&text(SCHEMA, "5.0", 256)).unwrap();
+        let too_long = text(SCHEMA, "5.0", 64).replace("_bytes\":0", "_bytes\":67108865");
+        assert!(write(&too_long).unwrap_err().contains("longer than 64 MiB"));
         assert_eq!((read.name, read.write_gb_s, read.flush_persist_ns), ("mine", Some(5.0), None));
         for bad in [
             text("remanent-device-9", "5.00", 256),

@@ -2,6 +2,8 @@
 //! libraries and through the kernel (Abed Abud et al., section VI and Fig. 7).
 
 mod libraries;
+mod ring;
+mod target;
 mod writers;
 
 use std::time::Duration;
@@ -16,9 +18,11 @@ use crate::memory::Place;
 use crate::model;
 use crate::names::names;
 use crate::pattern::{Pattern, Walk};
+use crate::room;
 use crate::site::Site;
 use crate::stream::Kind;
-use writers::{Shared, Writer};
+use target::Shared;
+use writers::Writer;
 
 /// The measurement `stack`.
 #[derive(Debug)]
@@ -82,13 +86,20 @@ pub struct Blocks {
     pub threads: usize,
 }
 
-/// Bytes between two looks at the clock, where a block takes less than a look, and blocks, where it may take milliseconds.
+/// Bytes between two looks at the clock, where a block takes less than a look, and blocks, where the kernel takes them. A block that
+/// a device is waited for is a turn by itself: eight of them may last longer than a sample.
 const TURN_BYTES: usize = 64 << 10;
 const TURN_CALLS: usize = 8;
 /// Blocks of each thread that are looked at afterwards.
 const LOOKED_AT: usize = 8;
 /// Where O_DIRECT wants blocks to begin and end, on all file systems.
 const DIRECT_BYTES: usize = 4096;
+/// Bytes of a block, at most: the kernel takes no more than 2 GiB less a page in a call, and each thread has one of its own.
+const MOST_BLOCK_BYTES: usize = 1 << 30;
+/// What a sample takes beside making its file, about.
+const A_SAMPLE_NS: u64 = 24_000_000;
+/// No pool of libpmemblk is smaller than 16 MiB.
+const LEAST_POOL_BYTES: usize = 17 << 20;
 
 impl Measure for Stack {
     fn name(&self) -> &'static str {
@@ -151,7 +162,10 @@ impl Measure for Stack {
         blocks.check()?;
         let memory_bytes = if blocks.through.is_mapped() { blocks.len_bytes } else { 0 };
         let writes_gb_s = 10.0 * blocks.threads as f64;
-        Ok(Needs { memory_bytes, threads: blocks.threads, writes_gb_s, ..Needs::default() })
+        let written_bytes = blocks.file_bytes();
+        // A file is made and filled for each sample, at some 10^9 bytes a second.
+        let sample_ns = if written_bytes > 0 { A_SAMPLE_NS + written_bytes } else { 0 };
+        Ok(Needs { memory_bytes, threads: blocks.threads, written_bytes, writes_gb_s, sample_ns })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -189,9 +203,18 @@ impl Blocks {
         let blocks_a_second: f64 = done.iter().map(Done::per_second).sum();
         let bandwidth = blocks_a_second * blocks.block_bytes as f64 / 1e9;
         let threads = blocks.threads as f64;
-        let values = vec![Some(bandwidth), Some(bandwidth / threads), Some(threads * 1e6 / blocks_a_second)];
+        let values = [bandwidth, bandwidth / threads, threads * 1e6 / blocks_a_second];
+        // Where no block has come to its end in the window there is nothing to tell.
+        let values = values.into_iter().map(|value| (blocks_a_second > 0.0).then_some(value)).collect();
         Sample { values, ..Sample::default() }
     }
+}
+
+/// What a cell takes beside its memory: bytes of the threads' blocks, which are in ordinary memory, and of the file in its
+/// folder.
+pub fn beside(cell: &Cell) -> (u64, u64) {
+    let blocks = Blocks::of(cell);
+    (blocks.own_bytes(), if cell.device().is_some() { 0 } else { blocks.file_bytes() })
 }
 
 impl Through {
@@ -209,9 +232,14 @@ impl Through {
         matches!(self, Through::IoUringDirect | Through::IoUringDirectRead)
     }
 
-    /// Whether the kernel is called for each block.
+    /// Whether a library or the kernel is called for each block.
     fn is_call(self) -> bool {
         !matches!(self, Through::Raw | Through::Core | Through::Libpmem)
+    }
+
+    /// Whether a block is waited for until the device has it.
+    fn is_synced(self) -> bool {
+        matches!(self, Through::Msync | Through::PwriteDsync) || self.is_ring()
     }
 }
 
@@ -227,11 +255,38 @@ impl Blocks {
         }
     }
 
+    /// Bytes of the threads' own blocks.
+    fn own_bytes(&self) -> u64 {
+        (self.threads * self.block_bytes.next_multiple_of(DIRECT_BYTES)) as u64
+    }
+
+    /// Bytes of the file that a sample makes; none where blocks go into the site's memory.
+    fn file_bytes(&self) -> u64 {
+        match self.through {
+            through if through.is_mapped() => 0,
+            // What the library keeps beside the blocks is less than an eighth.
+            Through::Libpmemblk => (self.len_bytes + self.len_bytes / 8).max(LEAST_POOL_BYTES) as u64,
+            _ => self.len_bytes as u64,
+        }
+    }
+
+    /// Blocks between two looks at the clock.
+    fn turn(&self) -> usize {
+        match self.through {
+            through if through.is_synced() => 1,
+            through if through.is_call() => TURN_CALLS,
+            _ => (TURN_BYTES / self.block_bytes).max(1),
+        }
+    }
+
     /// # Errors
-    /// `Unavailable` when a thread's part is shorter than a block, the place has not what the way needs, or a library is not
-    /// installed.
+    /// `Unavailable` when a block is longer than the kernel takes, or than a thread's part, the place has not what the way
+    /// needs, or a library is not installed.
     fn check(&self) -> Result<()> {
         let name = self.through.name();
+        if self.block_bytes > MOST_BLOCK_BYTES {
+            return Err(Error::unavailable(format!("a block has at most {MOST_BLOCK_BYTES} bytes")));
+        }
         if self.len_bytes / self.threads < self.block_bytes {
             return Err(Error::unavailable(format!(
                 "{} bytes for {} threads in blocks of {}",
@@ -250,7 +305,7 @@ impl Blocks {
             (through, _) if through.is_direct() && !self.block_bytes.is_multiple_of(DIRECT_BYTES) => {
                 Err(Error::unavailable(format!("{name} needs blocks of a multiple of {DIRECT_BYTES} bytes")))
             }
-            (through, _) if through.is_ring() => writers::check_rings(),
+            (through, _) if through.is_ring() => ring::check_rings(),
             _ => Ok(()),
         }
     }
@@ -258,7 +313,8 @@ impl Blocks {
     /// Writes blocks for as long as the site says; what each thread did, in blocks.
     ///
     /// # Errors
-    /// `Io` when a write fails; `Wrong` when a block is not what was written.
+    /// `NoRoom` when its file, or the threads' blocks, do not fit; `Io` when a write fails; `Wrong` when a block is not what was
+    /// written.
     fn run(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Vec<Done>> {
         let time = site.sample_time;
         let memory = if self.through.is_mapped() { Some(site.memory(cell)?) } else { None };
@@ -266,6 +322,8 @@ impl Blocks {
             memory.filled_bytes = 0;
             &*memory
         });
+        room::check(&Place::Dram, self.own_bytes())?;
+        room::check(&self.place, self.file_bytes())?;
         let shared = Shared::open(self, memory, seed)?;
         self.run_on(&shared, time, seed)
     }
@@ -276,7 +334,7 @@ impl Blocks {
             return Err(Error::unavailable(format!("{} blocks for {} threads", shared.blocks(self), self.threads)));
         }
         let io = |error| Error::io(shared.path(), error);
-        let turn = if self.through.is_call() { TURN_CALLS } else { (TURN_BYTES / self.block_bytes).max(1) };
+        let turn = self.turn();
         let walk = |number: u64| Walk::new(self.pattern.of_blocks(self.block_bytes), part as usize, seed + number);
         let mut outcomes: Vec<std::io::Result<()>> = (0..self.threads).map(|_| Ok(())).collect();
         let mut writers = (0..self.threads).map(|_| Writer::new(self, shared)).collect::<Result<Vec<_>>>()?;
@@ -367,21 +425,89 @@ mod tests {
         }
     }
 
-    /// As many requests as there may be stay under way between turns, and only those that have ended are counted.
-    #[test]
-    fn a_ring_stays_full_until_the_end() {
-        if let Err(error) = writers::check_rings() {
-            println!("not run: {error}");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
+    fn blocks(through: &str, folder: &std::path::Path) -> Option<Blocks> {
         let mut plan = Plan::built_in("stack").unwrap();
         for (key, text) in
-            [("memory", folder.path().to_str().unwrap()), ("through", "io-uring"), ("size", "1Mi"), ("block", "4Ki")]
+            [("memory", folder.to_str().unwrap()), ("through", through), ("size", "1Mi"), ("block", "4Ki")]
         {
             plan.set(key, text).unwrap();
         }
         let blocks = Blocks::of(&plan.cells().unwrap()[0]);
+        match blocks.check() {
+            Err(error) => {
+                println!("not run: {error}");
+                None
+            }
+            Ok(()) => Some(blocks),
+        }
+    }
+
+    /// Else the first touches of pages are measured, which cost several times what the others do.
+    #[test]
+    fn a_new_file_has_every_block_written_before_the_window_opens() {
+        let folder = tempfile::tempdir().unwrap();
+        for through in Through::ALL.into_iter().filter(|through| !through.is_mapped()) {
+            let Some(blocks) = blocks(through.name(), folder.path()) else { continue };
+            let shared = match Shared::open(&blocks, None, 1) {
+                Err(Error::Unavailable { what }) => {
+                    println!("not run: {what}");
+                    continue;
+                }
+                shared => shared.unwrap(),
+            };
+            let word = if through == Through::IoUringDirectRead { shared.word } else { !shared.word };
+            let is_there = |number| shared.is_all(&blocks, number, word).unwrap();
+            assert!((0..shared.blocks(&blocks)).all(is_there), "{through:?}");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its name is gone");
+        }
+    }
+
+    #[test]
+    fn a_thread_in_whose_window_nothing_arrived_has_no_figure() {
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = blocks("pwrite-dsync", folder.path()).unwrap();
+        assert_eq!(blocks.turn(), 1, "eight of them may last longer than the window");
+        assert_eq!(blocks.values(&[Done { work: 0, ns: 1_000_000 }]).values, [None; 3]);
+        assert!(blocks.values(&[Done { work: 1, ns: 1_000_000 }]).values.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn what_a_cell_takes_beside_its_memory_is_told_and_bounded() {
+        let mut plan = Plan::built_in("stack").unwrap();
+        for (key, text) in [("through", "raw,pwrite,libpmemblk"), ("size", "32Mi"), ("block", "5568"), ("threads", "3")]
+        {
+            plan.set(key, text).unwrap();
+        }
+        let found: Vec<_> = plan.cells().unwrap().iter().map(beside).collect();
+        assert_eq!(found, [(3 * 8192, 0), (3 * 8192, 32 << 20), (3 * 8192, 36 << 20)]);
+        plan.set("size", "8Gi").unwrap();
+        plan.set("block", "2Gi").unwrap();
+        let refused = plan.cells().unwrap()[1].needs().unwrap_err().to_string();
+        assert!(refused.contains("a block has at most"), "{refused}");
+    }
+
+    /// The kernel would go on reading a source that is gone.
+    #[test]
+    fn after_an_error_all_requests_are_waited_for_and_the_first_error_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(blocks) = blocks("io-uring", folder.path()) else { return };
+        let shared = Shared::of_file(std::fs::File::open("/dev/null").unwrap());
+        let mut writer = Writer::new(&blocks, &shared).unwrap();
+        let failed = (0..9).map(|number| writer.write(number)).find_map(std::result::Result::err);
+        assert_eq!(failed.expect("it is open for reading").raw_os_error(), Some(libc::EBADF));
+        let _ = writer.wait();
+        assert!(writer.is_idle());
+    }
+
+    /// As many requests as there may be stay under way between turns, and only those that have ended are counted.
+    #[test]
+    fn a_ring_stays_full_until_the_end() {
+        if let Err(error) = ring::check_rings() {
+            println!("not run: {error}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = blocks("io-uring", folder.path()).unwrap();
         let shared = Shared::open(&blocks, None, 1).unwrap();
         let mut writer = Writer::new(&blocks, &shared).unwrap();
         (0..8).for_each(|number| writer.write(number).unwrap());

@@ -54,7 +54,7 @@ impl Measure for Topology {
             },
             Key {
                 name: "layout",
-                about: "how several folders or devices are put together",
+                about: "several folders or devices: as a stripe, or thread k on the k-th of them",
                 form: Form::Choice(&["interleaved", "separate"]),
                 default: "interleaved",
             },
@@ -110,7 +110,11 @@ impl Measure for Topology {
     fn needs(&self, cell: &Cell) -> Result<Needs> {
         let of = Of::new(cell);
         of.check()?;
-        let memory_bytes = of.len_bytes.max(CHAIN_BYTES);
+        let memory_bytes = match &of.place {
+            // Each thread has its part of one file, the last of which is as long as the others.
+            Place::Striped(folders, chunk_bytes) if of.is_separate => folders.len() * *chunk_bytes as usize,
+            _ => of.len_bytes.max(CHAIN_BYTES),
+        };
         Ok(Needs { memory_bytes, threads: of.threads, writes_gb_s: 10.0 * of.threads as f64, ..Needs::default() })
     }
 
@@ -119,9 +123,10 @@ impl Measure for Topology {
         let Some(Place::Modelled(_, devices)) = cell.memory() else {
             return Err(Error::unavailable("it is not modelled".into()));
         };
+        of.check_layout()?;
         let thread = |number| of.program(device, devices, number, seed);
         let programs = (0..of.threads).map(thread).collect::<Result<_>>()?;
-        Ok(of.values(&model::simulate_on(vec![DeviceClock::new(device); devices], programs), device.random_read_ns))
+        Ok(of.values(&model::simulate_on(vec![DeviceClock::busy(device); devices], programs), device.random_read_ns))
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
@@ -160,14 +165,54 @@ impl Of {
         Of { kind, from, is_separate, chunk_bytes, len_bytes, threads, place: cell.place().0 }
     }
 
+    /// How many devices or files there are.
+    fn devices(&self) -> usize {
+        match &self.place {
+            Place::Striped(folders, _) => folders.len(),
+            Place::Modelled(_, devices) => *devices,
+            _ => 1,
+        }
+    }
+
+    /// # Errors
+    /// `Unavailable` when there is one device, on which both layouts are the same.
+    fn check_layout(&self) -> Result<()> {
+        if self.is_separate && self.devices() < 2 {
+            return Err(Error::unavailable("on one device 'separate' and 'interleaved' are the same".into()));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a thread's part: of all, or of its device, which it shares with those whose numbers are as many more as there are
+    /// devices.
+    fn part_bytes(&self) -> usize {
+        let devices = self.devices();
+        let part_bytes = if self.is_separate {
+            self.len_bytes / devices / self.threads.div_ceil(devices)
+        } else {
+            self.len_bytes / self.threads
+        };
+        part_bytes / 64 * 64
+    }
+
+    /// Where a thread's part begins, with so many bytes on each device before the next.
+    fn part_at(&self, number: usize, chunk_bytes: usize) -> usize {
+        let devices = self.devices();
+        match self.is_separate {
+            true => number % devices * chunk_bytes + number / devices * self.part_bytes(),
+            false => number * self.part_bytes(),
+        }
+    }
+
     /// # Errors
     /// `Unavailable` when there is no such node, a part is shorter than a block, or files cannot be put together so.
     fn check(&self) -> Result<()> {
         crew::cpus_of_node(self.from)?;
+        self.check_layout()?;
         if !self.kind.access.is_available(self.kind.width) {
             return Err(Error::unavailable(format!("this CPU has no {}", self.kind.access.name())));
         }
-        if self.len_bytes / self.threads < self.kind.block_bytes {
+        if self.part_bytes() < self.kind.block_bytes {
             return Err(Error::unavailable(format!("{} bytes for {} threads", self.len_bytes, self.threads)));
         }
         match &self.place {
@@ -180,13 +225,18 @@ impl Of {
     }
 
     fn run(&self, memory: &mut Memory, cpus: &[usize], time: Duration, seed: u64) -> Result<(Vec<Done>, f64)> {
+        let chunk_bytes = match &self.place {
+            Place::Striped(_, chunk_bytes) => *chunk_bytes as usize,
+            _ => self.len_bytes,
+        };
         if self.kind.access == Access::Load {
-            stream::fill(memory, self.len_bytes);
+            let ends = (0..self.threads).map(|number| self.part_at(number, chunk_bytes) + self.part_bytes());
+            stream::fill(memory, ends.max().unwrap_or(0));
         }
         let memory: &Memory = memory;
-        let part_bytes = self.len_bytes / self.threads / 64 * 64;
         let stream = |number: usize| {
-            let part = number * part_bytes..(number + 1) * part_bytes;
+            let begin = self.part_at(number, chunk_bytes);
+            let part = begin..begin + self.part_bytes();
             Stream::new(&self.kind, memory, part, TURN_BYTES, seed + number as u64)
         };
         let mut streams: Vec<Stream<'_>> = (0..self.threads).map(stream).collect();
@@ -207,13 +257,12 @@ impl Of {
     ) -> Result<Program<'static>> {
         let is_random = matches!(self.kind.pattern, crate::pattern::Pattern::Random | crate::pattern::Pattern::Zipf(_));
         let Kind { access, fence, block_bytes, pattern, .. } = self.kind;
-        let part_bytes = self.len_bytes / self.threads;
+        let chunk_bytes = if self.is_separate { self.len_bytes / devices } else { self.chunk_bytes };
+        let (begin, part_bytes) = (self.part_at(number, chunk_bytes), self.part_bytes());
         let mut walk = model::walk(pattern, part_bytes, block_bytes, seed + number as u64)?;
-        let chunk_bytes = if self.is_separate { self.len_bytes.div_ceil(devices) } else { self.chunk_bytes };
         let touch = Touch::new(device, access, fence, block_bytes, is_random)?;
         Ok(Box::new(move |clocks, now_ns| {
-            let (mut at, mut left, mut end_ns) =
-                (number * part_bytes + walk.next_line() * block_bytes, block_bytes, now_ns);
+            let (mut at, mut left, mut end_ns) = (begin + walk.next_line() * block_bytes, block_bytes, now_ns);
             while left > 0 {
                 let (chunk, within) = (at / chunk_bytes, at % chunk_bytes);
                 let here = left.min(chunk_bytes - within);
@@ -270,6 +319,11 @@ mod tests {
         for cell in
             cells(&[("memory", &several), ("layout", "all"), ("access", "load,nt"), ("size", "4Mi"), ("threads", "2")])
         {
+            if cell.word("layout") == "separate" && !cell.word("memory").contains('+') {
+                let refused = Topology.needs(&cell).unwrap_err().to_string();
+                assert!(refused.contains("are the same"), "{cell}: {refused}");
+                continue;
+            }
             let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();
             let sample = Topology.sample(&cell, &mut site, 1).unwrap();
             assert!(sample.values.iter().all(|value| value.unwrap() > 0.0), "{cell}");
@@ -309,6 +363,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn threads_that_are_separate_have_the_devices_in_turn_and_parts_that_do_not_overlap() {
+        for (threads, devices, size) in
+            [(1, 6, "96Mi"), (5, 6, "96Mi"), (6, 6, "97Mi"), (8, 6, "100Mi"), (7, 3, "256Mi")]
+        {
+            let (memory, threads) = (format!("model:optane-100-dimm*{devices}"), threads.to_string());
+            let keys = [("memory", memory.as_str()), ("layout", "separate"), ("threads", &threads), ("size", size)];
+            let of = Of::new(&cells(&keys)[0]);
+            let chunk_bytes = of.len_bytes.div_ceil(devices).next_multiple_of(2 << 20);
+            let parts: Vec<_> = (0..of.threads).map(|number| of.part_at(number, chunk_bytes)).collect();
+            for (number, begin) in parts.iter().enumerate() {
+                let end = begin + of.part_bytes();
+                assert_eq!((begin / chunk_bytes, (end - 1) / chunk_bytes), (number % devices, number % devices));
+                assert!(parts.iter().all(|other| other >= &end || other <= begin), "{threads} threads");
+            }
+        }
+    }
+
     /// Interleaved, one thread has all devices; separate, only its own (Abed Abud et al., Fig. 8).
     #[test]
     fn modelled_devices_add_up_when_they_are_interleaved() {
@@ -328,5 +400,7 @@ mod tests {
         near(bandwidth("interleaved", "1"), 6.0 * 2.2);
         near(bandwidth("separate", "1"), 2.2);
         near(bandwidth("separate", "6"), 6.0 * 2.2);
+        near(bandwidth("separate", "3"), 3.0 * 2.2);
+        near(bandwidth("separate", "8"), 6.0 * 2.2);
     }
 }

@@ -124,6 +124,12 @@ impl Sim {
         Sim { switch: Some(switch), ..Sim::new(granularity) }
     }
 
+    /// The same machine, where `switch` is called as in [`Sim::interleaved`]: for threads of a workload that take turns. Each is a
+    /// thread of the machine, whose fences are its own.
+    pub fn switching(&self, switch: fn()) -> Sim {
+        Sim { switch: Some(switch), ..self.clone() }
+    }
+
     fn step(&self) {
         if let Some(switch) = self.switch {
             switch();

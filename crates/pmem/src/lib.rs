@@ -65,7 +65,7 @@ pub use platform::{MemoryRegion, NumaNode, Platform};
 pub use pool::{Layout, PartInfo, Pool, PoolInfo};
 pub use prefault::{Prefault, PrefaultProgress};
 pub use process::process_id;
-pub use profile::{DeviceClock, DeviceProfile, ModelledWrite, PROFILES};
+pub use profile::{DeviceClock, DeviceProfile, LongerPersist, ModelledWrite, PROFILES};
 pub use region::Region;
 pub use remove::{Removal, remove_pool};
 pub use set::{MAX_PARTS, Offset, Pending, PoolSet};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::carve::{self, Carve};
 use super::lines::prefetch;
 use super::prefetch::{Prefetch, Visit, each};
-use super::row::{Matched, Row};
+use super::row::{Matched, Row, mix};
 use super::table::{Table, Work, part_rows};
 use crate::crew;
 use crate::error::Result;
@@ -26,8 +26,8 @@ const FULL: u64 = ROWS as u64 * ONE_ROW;
 ///
 /// # Invariants
 /// 1. A bucket, and the chain behind it, is changed by who has set its latch only.
-/// 2. Of the buckets behind the first one of a chain, only the second has room; so the buckets that overflow are no more
-///    than a third of the rows.
+/// 2. Of the buckets behind the first one of a chain, only the second has room: so a chain of k rows has (k - 1) / 2 that
+///    overflow, and all chains have fewer than half as many as there are rows.
 pub(super) struct Buckets<'m, const R: usize> {
     first: &'m mut [AtomicU64],
     overflow: &'m mut [AtomicU64],
@@ -43,7 +43,7 @@ fn firsts(rows: usize) -> usize {
 }
 
 fn overflows(rows: usize) -> usize {
-    rows / 3 + 1
+    rows / 2 + 1
 }
 
 #[inline(always)]
@@ -178,14 +178,37 @@ impl<const R: usize, const S: usize> Visit<Row<S>> for Lookup<'_, R> {
             for at in 0..count.min(ROWS as u64) {
                 let words = row::<R>(in_chain, at);
                 if words[0].load(Ordering::Relaxed) == wanted.key {
-                    let sum = words[1..].iter().fold(0u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
-                    self.matched.add(sum, wanted.value[0]);
+                    let of_r = words[1..].iter().map(|word| word.load(Ordering::Relaxed));
+                    self.matched.add(mix(wanted.key, of_r), wanted.value[0]);
                 }
             }
             match in_chain[1].load(Ordering::Relaxed) {
                 0 => break,
                 next => in_chain = bucket::<R>(self.table.overflow, next as usize - 1),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, Pages, Place};
+
+    /// All in one chain, or in chains of a few: as many buckets overflow as ever may.
+    #[test]
+    fn keys_that_collide_overflow_and_are_all_found() {
+        for (rows, chains) in [(0, 1), (1, 1), (2, 1), (3, 1), (777, 1), (776, 1), (1000, 5), (1001, 333)] {
+            let key = |number: u64| ((number / chains + 1) << 32) + number % chains;
+            let r: Vec<Row<1>> = (0..rows).map(|number| Row { key: key(number), value: [number] }).collect();
+            let s: Vec<Row<1>> = (0..2 * rows).map(|number| Row { key: key(number), value: [!number] }).collect();
+            let bytes = <Buckets<'_, 1> as Table<'_, 1>>::len_bytes(r.len());
+            let mut memory = Memory::new(&Place::Dram, Pages::Small, bytes).unwrap();
+            let mut table = Buckets::<1>::carve(&mut Carve::new(&mut memory), r.len());
+            table.build(&r, Work { threads: 2, prefetch: Prefetch::None }).unwrap();
+            let mut expected = Matched::default();
+            r.iter().zip(&s).for_each(|(r, s)| expected.add(r.mix(), s.value[0]));
+            assert_eq!(table.probe(&s, Prefetch::None), expected, "{rows} rows in {chains} chains");
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::locks::{self, Lock, hold_bit, with_lock};
 /// How rows are inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Insert {
-    /// Under one lock for the whole table, as in Yoshioka et al., section 3.2.2. With [`locks::Kind::Ticket`] or
-    /// [`locks::Kind::Mcs`] and fewer free CPUs than threads, each row may wait for the end of a time slice: a million rows
-    /// then take an hour.
+    /// Under one lock for the whole table, as in Yoshioka et al., section 3.2.2. With a lock that is handed on in turn
+    /// ([`locks::Kind::is_handed_on`]) and fewer free CPUs than threads, each row may wait for the end of a time slice: a million
+    /// rows then take an hour.
     Giant(locks::Kind),
     /// Under a bit of the chain's head.
     BitLock,
@@ -262,7 +262,7 @@ impl<const R: usize, const S: usize, const TAGS: bool> Visit<Row<S>> for Lookup<
         while number > 0 {
             let entry = &self.entries[number as usize - 1];
             if entry.row.key == row.key {
-                self.matched.add(entry.row.sum(), row.value[0]);
+                self.matched.add(entry.row.mix(), row.value[0]);
                 break;
             }
             number = entry.next;

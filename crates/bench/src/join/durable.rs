@@ -192,7 +192,7 @@ impl<M: Media, const W: usize> DurableTable<M, W> {
         let mut matched = Matched::default();
         for row in rows {
             if let Some(found) = self.find(row.key) {
-                matched.add(found.sum(), row.value[0]);
+                matched.add(found.mix(), row.value[0]);
             }
         }
         matched

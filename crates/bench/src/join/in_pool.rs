@@ -48,7 +48,7 @@ impl DurableJoin {
     /// The same in main memory, where every write-back and fence takes as long as it would on a device. Loads do not.
     ///
     /// # Errors
-    /// As [`DurableJoin::run`], and `Unavailable` when the profile does not say how long that is.
+    /// As [`DurableJoin::run`], and `Unavailable` when the profile does not say how long that is, or several threads build.
     pub fn run_modelled(&self, relations: &Relations, device: &'static DeviceProfile) -> Result<Times> {
         self.check_profile(device)?;
         room::check(&Place::Dram, self.pool_bytes(relations.input()))?;
@@ -56,8 +56,13 @@ impl DurableJoin {
     }
 
     /// # Errors
-    /// `Unavailable` when a profile does not say how long making rows durable takes.
+    /// `Unavailable` when a profile does not say how long making rows durable takes, or several threads build.
     pub(super) fn check_profile(&self, device: &DeviceProfile) -> Result<()> {
+        if self.build_threads > 1 {
+            // They would wait for one another where the model keeps its time, and not for the device.
+            let what = format!("{} threads that build at a modelled device, at which one can wait", self.build_threads);
+            return Err(Error::unavailable(what));
+        }
         // Heads are flushed in either case.
         let accesses = match self.durable {
             Durable::EachRow => &[Access::Clwb][..],
@@ -96,7 +101,7 @@ impl DurableJoin {
         let options = PartOptions::single(self.pool_bytes(relations.input()));
         let pool = Pool::create(media.clone(), path, LAYOUT, &options)?;
         // It is used without a name from here on, so that nothing is left whatever ends the process.
-        media.remove(path)?;
+        media.remove(path)?; // a pool that nobody opens again
         let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
         table.populate()?;
         let clear_ns = monotonic_ns() - started;
@@ -107,15 +112,15 @@ impl DurableJoin {
         let parts = s.chunks(part_rows(s.len(), self.probe_threads));
         let probed = crew::once_together(parts.map(|rows| || table.probe(rows)).collect())?;
         let matched = probed.results.into_iter().fold(Matched::default(), Matched::and);
-        let (r_rows, s_rows) = (r.len() as u64, s.len() as u64);
-        Ok(Times { r_rows, s_rows, matched, clear_ns, partition_ns: 0, build_ns: built.ns, probe_ns: probed.ns })
+        let (r_rows, s_rows, build_ns, probe_ns) = (r.len() as u64, s.len() as u64, built.ns, probed.ns);
+        Ok(Times { r_rows, s_rows, matched, clear_ns, build_ns, probe_ns, ..Times::default() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{Ids, Input};
+    use crate::join::{Ids, Input, Keys};
 
     #[test]
     fn a_durable_join_finds_what_it_must_and_leaves_nothing_behind() {
@@ -126,7 +131,8 @@ mod tests {
             for (r_rows, s_rows, threads, shape) in
                 [(0, 3, 1, Shape::Narrow), (1, 4, 2, Shape::Yoshioka), (40, 90, 3, Shape::Payload128)]
             {
-                let input = Input { r_rows, s_rows, shape, ids: Ids::Uniform, matching: 0.8, seed: 2 };
+                let (keys, ids) = (Keys::Sparse, Ids::Uniform);
+                let input = Input { r_rows, s_rows, shape, keys, ids, matching: 0.8, seed: 2 };
                 let relations = input.make().unwrap();
                 let join = DurableJoin { durable, build_threads: threads, probe_threads: threads };
                 let times = join.run(&relations, &folder).unwrap();
@@ -149,6 +155,8 @@ mod tests {
             let least_ns = 2000.0 * fences * optane.flush_persist_ns.unwrap();
             assert!(times.build_ns as f64 >= least_ns, "{durable:?}: {times:?}");
             let refused = join.run_modelled(&relations, device("cxl-type-3-fast"));
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+            let refused = DurableJoin { build_threads: 2, ..join }.run_modelled(&relations, optane);
             assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
         }
     }

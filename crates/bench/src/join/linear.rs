@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::carve::{self, Carve};
 use super::lines::prefetch;
 use super::prefetch::{Prefetch, Visit, each};
-use super::row::{Matched, Row, hash};
+use super::row::{Matched, Row, hash, mix};
 use super::table::{Table, Work, part_rows};
 use crate::crew;
 use crate::error::Result;
@@ -147,8 +147,8 @@ impl<const R: usize, const S: usize> Visit<Row<S>> for Lookup<'_, R> {
                 break;
             }
             if key == row.key {
-                let sum = slot[1..].iter().fold(0u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
-                self.matched.add(sum, row.value[0]);
+                let words = slot[1..].iter().map(|word| word.load(Ordering::Relaxed));
+                self.matched.add(mix(key, words), row.value[0]);
                 break;
             }
             at = if at + 1 == self.slots { 0 } else { at + 1 };

@@ -1,12 +1,15 @@
 //! The measurement `join`.
 
+use pmem::Granularity;
+
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::locks;
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Place;
 use crate::site::Site;
 
-use super::{Durable, DurableJoin, Ids, Input, Insert, Join, MOST_BITS, Method, Passes, Prefetch, Shape, Times};
+use super::{Durable, DurableJoin, Ids, Input, Insert, Join, Keys, MOST_BITS, Method, Passes, Prefetch, Shape, Times};
 
 /// The measurement `join`.
 #[derive(Debug)]
@@ -32,8 +35,13 @@ const METHODS: [&str; 17] = [
     "durable-block",
 ];
 const PREFETCHES: [&str; 7] = ["none", "group-8", "group-16", "group-32", "ahead-8", "ahead-16", "ahead-32"];
-/// Rows of R for each partition when nothing else is said: they fit into a second-level cache.
-const PARTITION_ROWS: usize = 8192;
+/// Bytes of a partition of R and its chains when nothing else is said, at most: a half of 512 KiB, which is the smallest
+/// second-level cache of the servers of the last years.
+const PARTITION_BYTES: usize = 256 << 10;
+/// Bytes of chains for each row: the number of the next one, and about one head.
+const CHAIN_BYTES: usize = 8;
+/// A sample that would take longer is refused: a run ends between two samples.
+const MOST_SAMPLE_NS: u64 = 300_000_000_000;
 
 /// A cell's method.
 enum Way {
@@ -52,7 +60,7 @@ impl Measure for Joins {
 
     fn keys(&self) -> &'static [Key] {
         const ROWS: Form = Form::Count { least: 1, most: 1 << 32 };
-        const KEYS: [Key; 12] = [
+        const KEYS: [Key; 14] = [
             Key::MEMORY,
             Key::PAGES,
             Key {
@@ -68,6 +76,12 @@ impl Measure for Joins {
                 default: "1",
             },
             Key {
+                name: "build-threads",
+                about: "threads that build, 0 for as many as probe",
+                form: Form::Count { least: 0, most: 1024 },
+                default: "0",
+            },
+            Key {
                 name: "prefetch",
                 about: "how build and probe ask for lines ahead",
                 form: Form::Choice(&PREFETCHES),
@@ -76,6 +90,12 @@ impl Measure for Joins {
             Key { name: "r", about: "rows of R, which the table is built of", form: ROWS, default: "1Mi" },
             Key { name: "s", about: "rows of S, which are looked up", form: ROWS, default: "4Mi" },
             Key { name: "shape", about: "how wide rows are", form: Form::Choice(&Shape::NAMES), default: "yoshioka" },
+            Key {
+                name: "keys",
+                about: "the keys of R: numbers without gaps, or without any order",
+                form: Form::Choice(&Keys::NAMES),
+                default: "dense",
+            },
             Key {
                 name: "ids",
                 about: "which rows of R those of S refer to",
@@ -105,7 +125,7 @@ impl Measure for Joins {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: [Metric; 4] = [
+        const METRICS: [Metric; 5] = [
             Metric {
                 name: "whole",
                 unit: "M/s",
@@ -116,52 +136,57 @@ impl Measure for Joins {
                 name: "build",
                 unit: "M/s",
                 better: Better::More,
-                about: "million rows of R a second that are inserted",
+                about: "million rows of R a second that are inserted, partitioning them included",
             },
             Metric {
                 name: "probe",
                 unit: "M/s",
                 better: Better::More,
-                about: "million rows of S a second that are looked up",
+                about: "million rows of S a second that are looked up, partitioning them included",
             },
-            Metric { name: "build-time", unit: "ms", better: Better::Less, about: "time of the build" },
+            Metric { name: "build-time", unit: "ms", better: Better::Less, about: "time of the build, as above" },
+            Metric { name: "partition", unit: "ms", better: Better::Less, about: "time of partitioning R and S" },
         ];
         &METRICS
     }
 
     fn needs(&self, cell: &Cell) -> Result<Needs> {
-        let (input, threads) = (input(cell), cell.len("threads"));
-        // As if ten million rows were built and looked up in a second.
-        let sample_ns = 100 * (input.r_rows + input.s_rows) as u64;
-        let needs = Needs { threads, sample_ns, ..Needs::default() };
-        match (way(cell), cell.memory()) {
+        let (input, way) = (input(cell), way(cell));
+        check_keys(cell, &way)?;
+        let sample_ns = a_sample_ns(cell, &way);
+        let needs =
+            Needs { threads: cell.len("threads").max(cell.len("build-threads")), sample_ns, ..Needs::default() };
+        let needs = match (way, cell.memory()) {
             (Way::Durable(join), Some(Place::Modelled(_, 1))) => {
                 join.check_profile(cell.device().expect("it is modelled"))?;
-                Ok(needs)
+                needs
             }
             (_, Some(Place::Modelled(_, 2..))) => {
-                Err(Error::unavailable("a pool on several modelled devices is not modelled".into()))
+                return Err(Error::unavailable("a pool on several modelled devices is not modelled".into()));
             }
             (Way::Volatile(_), Some(Place::Modelled(..))) => {
                 let method = cell.word("method");
-                Err(Error::unavailable(format!(
-                    "{method} waits for no write: of a device only its writes are modelled"
-                )))
+                let what = format!("{method} waits for no write: of a device only its writes are modelled");
+                return Err(Error::unavailable(what));
             }
             (Way::Durable(_), place) if !matches!(place, Some(Place::Folder(_))) => {
-                Err(Error::unavailable(format!("{} needs a folder for its pool", cell.word("method"))))
+                return Err(Error::unavailable(format!("{} needs a folder for its pool", cell.word("method"))));
             }
-            (Way::Durable(join), _) => Ok(Needs { written_bytes: join.table_bytes(&input), ..needs }),
+            (Way::Durable(join), _) => Needs { written_bytes: join.table_bytes(&input), ..needs },
             (Way::Volatile(join), _) => {
-                if let Method::Radix(passes) = join.method
-                    && !passes.is_possible()
-                {
-                    return Err(Error::unavailable(format!("a pass of a radix has at most {MOST_BITS} bits")));
+                if let Method::Radix(passes) = join.method {
+                    passes.check(input.r_rows)?;
                 }
                 let memory_bytes = join.len_bytes(&input);
-                Ok(Needs { memory_bytes, written_bytes: memory_bytes as u64, ..needs })
+                Needs { memory_bytes, written_bytes: memory_bytes as u64, ..needs }
             }
+        };
+        if sample_ns > MOST_SAMPLE_NS {
+            let (s, most_s) = (sample_ns / 1_000_000_000, MOST_SAMPLE_NS / 1_000_000_000);
+            let what = format!("a sample would take about {s} s, and takes at most {most_s}: ask for fewer rows");
+            return Err(Error::unavailable(what));
         }
+        Ok(needs)
     }
 
     fn waits_for_devices(&self) -> bool {
@@ -176,7 +201,7 @@ impl Measure for Joins {
                 let times = join.run_modelled(&relations, cell.device().expect("it is modelled"))?;
                 let (build, ms) = (times.build_per_second() / 1e6, times.build_ns as f64 / 1e6);
                 // Looking rows up takes what it does in main memory.
-                return Ok(Sample { values: vec![None, Some(build), None, Some(ms)], ..Sample::default() });
+                return Ok(Sample { values: vec![None, Some(build), None, Some(ms), None], ..Sample::default() });
             }
             (Way::Durable(_), _) => return Err(Error::unavailable("a durable join needs a folder".into())),
             (Way::Volatile(join), _) => {
@@ -186,7 +211,10 @@ impl Measure for Joins {
             }
         };
         let (whole, build, probe) = (times.whole_per_second(), times.build_per_second(), times.probe_per_second());
-        let values = vec![Some(whole / 1e6), Some(build / 1e6), Some(probe / 1e6), Some(times.build_ns as f64 / 1e6)];
+        let ms = |ns: u64| Some(ns as f64 / 1e6);
+        let partition = ms(times.partition_r_ns + times.partition_s_ns).filter(|ms| *ms > 0.0);
+        let rates = [whole, build, probe].map(|rate| Some(rate / 1e6));
+        let values = rates.into_iter().chain([ms(times.whole_build_ns()), partition]).collect();
         Ok(Sample { values, ..Sample::default() })
     }
 }
@@ -208,16 +236,97 @@ fn input(cell: &Cell) -> Input {
         "zipf" => Ids::Zipf(cell.real("theta")),
         _ => Ids::Uniform,
     };
+    let (shape, keys) = (Shape::named(cell.word("shape")), Keys::named(cell.word("keys")));
     // One input for all samples: what differs between them is not what is joined.
     let (r_rows, s_rows) = (cell.len("r"), cell.len("s"));
-    Input { r_rows, s_rows, shape: Shape::named(cell.word("shape")), ids, matching: cell.real("matching"), seed: 1 }
+    Input { r_rows, s_rows, shape, keys, ids, matching: cell.real("matching"), seed: 1 }
+}
+
+fn build_threads(cell: &Cell) -> usize {
+    match cell.len("build-threads") {
+        0 => cell.len("threads"),
+        threads => threads,
+    }
+}
+
+/// # Errors
+/// `Unavailable` when a key says what its method has no use for, so that two cells would be the same, or a lock is wanted by more
+/// threads than there are CPUs that goes to one certain thread.
+fn check_keys(cell: &Cell, way: &Way) -> Result<()> {
+    let (method, threads, build) = (cell.word("method"), cell.len("threads"), build_threads(cell));
+    let cpus = crew::cpus().len();
+    let is_radix = matches!(way, Way::Volatile(Join { method: Method::Radix(_), .. }));
+    let refused = match way {
+        _ if cell.number("bits") > 0 && !is_radix => format!("{method} has no radix, and no use for 'bits'"),
+        _ if build != threads && is_radix => {
+            format!(
+                "{method} is built and probed by the same threads, partition by partition, not by {build} and {threads}"
+            )
+        }
+        Way::Durable(_) if cell.word("prefetch") != "none" => format!("{method} asks for no lines ahead"),
+        _ if cell.word("prefetch") != "none" && is_radix => {
+            format!("{method} asks for no lines ahead: its partitions are in a cache")
+        }
+        Way::Volatile(Join { method: Method::Chained(Insert::Giant(kind)), .. })
+            if kind.is_handed_on() && build > cpus =>
+        {
+            format!(
+                "{method} hands its lock to a thread that may not run: with {build} on {cpus} CPUs each row may wait for a time slice"
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::unavailable(refused))
+}
+
+/// How long a sample takes, about: of rows some ten million a second by each thread that has a CPU, of a lock that several want a
+/// third as many by all together, and durable rows as long as what they wait for.
+fn a_sample_ns(cell: &Cell, way: &Way) -> u64 {
+    const ROW_NS: u64 = 100;
+    let (r, s) = (cell.number("r"), cell.number("s"));
+    let shared = |rows: u64, threads: usize| ROW_NS * rows / threads.min(crew::cpus().len()) as u64;
+    let (build, probe) = (build_threads(cell), shared(s, cell.len("threads")));
+    let built = match way {
+        Way::Volatile(Join { method: Method::Chained(Insert::Giant(_)), .. }) if build > 1 => 3 * ROW_NS * r,
+        Way::Volatile(_) => shared(r, build),
+        Way::Durable(join) => {
+            let row_bytes = 8 * (2 + input(cell).shape.words().0 as u64);
+            let waits = match join.durable {
+                Durable::EachRow => 2 * r,
+                Durable::Blocks => 2 * r.div_ceil((256 / row_bytes).max(1)),
+            };
+            // Threads may have to wait for the same device.
+            ROW_NS * r + waits * a_wait_ns(cell)
+        }
+    };
+    built + probe
+}
+
+/// How long what was written is waited for, about.
+fn a_wait_ns(cell: &Cell) -> u64 {
+    match cell.memory() {
+        // Pages are written back by the kernel.
+        Some(Place::Folder(folder)) => match pmem::Mapped::new().probe(&folder) {
+            Ok(found) if found.backing.granularity == Granularity::Page => 100_000,
+            _ => 500,
+        },
+        _ => 500,
+    }
+}
+
+/// Bits of a radix whose partitions of R, with their chains, are no larger than [`PARTITION_BYTES`].
+fn enough_bits(input: &Input) -> u32 {
+    let row_bytes = 8 * (1 + input.shape.words().0) + CHAIN_BYTES;
+    let partitions = (input.r_rows * row_bytes).div_ceil(PARTITION_BYTES).next_power_of_two();
+    partitions.ilog2().min(input.r_rows.next_power_of_two().ilog2())
 }
 
 fn way(cell: &Cell) -> Way {
-    let threads = cell.len("threads");
-    let durable = |durable| Way::Durable(DurableJoin { durable, build_threads: threads, probe_threads: threads });
-    let bits = match cell.number("bits") as u32 {
-        0 => (cell.len("r") / PARTITION_ROWS).max(1).ilog2(),
+    let (build_threads, probe_threads) = (build_threads(cell), cell.len("threads"));
+    let durable = |durable| Way::Durable(DurableJoin { durable, build_threads, probe_threads });
+    // What is asked for is refused where it cannot be, and not made less.
+    let bits = |most: u32| match cell.number("bits") as u32 {
+        0 => enough_bits(&input(cell)).min(most),
         bits => bits,
     };
     let method = match cell.word("method") {
@@ -228,8 +337,11 @@ fn way(cell: &Cell) -> Way {
         "tagged" => Method::Tagged,
         "linear" => Method::Linear,
         "bucket-chained" => Method::BucketChained,
-        "radix-1" => Method::Radix(Passes::One(bits)),
-        "radix-2" => Method::Radix(Passes::Two(bits.div_ceil(2), bits / 2)),
+        "radix-1" => Method::Radix(Passes::One(bits(MOST_BITS))),
+        "radix-2" => {
+            let bits = bits(2 * MOST_BITS);
+            Method::Radix(Passes::Two(bits.div_ceil(2), bits / 2))
+        }
         giant => {
             let kind = giant.strip_prefix("giant-").expect("the plan was checked");
             Method::Chained(Insert::Giant(locks::Kind::named(kind)))
@@ -241,13 +353,7 @@ fn way(cell: &Cell) -> Way {
         Some((_, number)) => Prefetch::Ahead(rows(number)),
         None => Prefetch::None,
     };
-    Way::Volatile(Join {
-        method,
-        build_threads: threads,
-        probe_threads: threads,
-        build_prefetch: prefetch,
-        probe_prefetch: prefetch,
-    })
+    Way::Volatile(Join { method, build_threads, probe_threads, build_prefetch: prefetch, probe_prefetch: prefetch })
 }
 
 #[cfg(test)]
@@ -255,45 +361,107 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::locks::Kind;
     use crate::plan::Plan;
 
+    fn cells(keys: &[(&str, &str)]) -> Vec<Cell> {
+        let mut plan = Plan::built_in("join").unwrap();
+        keys.iter().for_each(|(key, text)| plan.set(key, text).unwrap());
+        plan.cells().unwrap()
+    }
+
+    /// What nothing says that it cannot be is measured, and the rest is told.
     #[test]
     fn every_method_is_measured_where_it_can_be() {
         let folder = tempfile::tempdir().unwrap();
-        let mut plan = Plan::built_in("join").unwrap();
         let memory = format!("dram,{},model:optane-100-dimm", folder.path().display());
-        for (key, text) in [
-            ("memory", memory.as_str()),
-            ("method", "all"),
-            ("r", "100"),
-            ("s", "300"),
-            ("threads", "2"),
-            ("prefetch", "none,ahead-8"),
-        ] {
-            plan.set(key, text).unwrap();
-        }
-        for cell in plan.cells().unwrap() {
-            let is_durable = cell.word("method").starts_with("durable");
+        let keys = [("memory", memory.as_str()), ("method", "all"), ("r", "100"), ("s", "300")];
+        let keys = [&keys[..], &[("threads", "1,2"), ("prefetch", "none,ahead-8"), ("keys", "all")]].concat();
+        for cell in cells(&keys) {
+            let (is_durable, is_modelled) = (cell.word("method").starts_with("durable"), cell.device().is_some());
+            let looks_ahead = cell.word("prefetch") != "none";
+            let has_no_use = looks_ahead && (is_durable || cell.word("method").starts_with("radix"));
+            let can_be = match (is_durable, is_modelled) {
+                (true, true) => cell.number("threads") == 1,
+                (false, true) => false,
+                (true, false) => cell.word("memory") != "dram",
+                (false, false) => Kind::ALL.iter().all(|kind| {
+                    !kind.is_handed_on()
+                        || cell.len("threads") <= crew::cpus().len()
+                        || cell.word("method") != format!("giant-{}", kind.name())
+                }),
+            };
             match Joins.needs(&cell) {
-                Err(error) if cell.device().is_some() => assert!(!is_durable, "{cell}: {error}"),
-                Err(error) => assert!(is_durable && cell.word("memory") == "dram", "{cell}: {error}"),
-                Ok(_) => {
+                Err(error) => assert!(!can_be || has_no_use, "{cell}: {error}"),
+                Ok(needs) => {
+                    assert!(can_be && !has_no_use && needs.sample_ns > 0, "{cell}");
                     let mut site = Site::new([&cell], Duration::ZERO).unwrap();
                     let sample = Joins.sample(&cell, &mut site, 1).unwrap();
                     let told = sample.values.iter().flatten();
                     assert!(told.clone().all(|value| *value > 0.0), "{cell}");
-                    assert_eq!(told.count(), if cell.device().is_some() { 2 } else { 4 }, "{cell}");
+                    let is_radix = cell.word("method").starts_with("radix");
+                    assert_eq!(told.count(), if is_modelled { 2 } else { 4 + usize::from(is_radix) }, "{cell}");
                 }
             }
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
+    fn refused(keys: &[(&str, &str)]) -> String {
+        Joins.needs(&cells(keys)[0]).unwrap_err().to_string()
+    }
+
     #[test]
-    fn a_radix_that_cannot_be_is_refused() {
-        let mut plan = Plan::built_in("join").unwrap();
-        plan.set("method", "radix-1").unwrap();
-        plan.set("bits", "15").unwrap();
-        assert!(Joins.needs(&plan.cells().unwrap()[0]).is_err());
+    fn what_cannot_be_or_has_no_meaning_is_refused() {
+        assert!(refused(&[("method", "radix-1"), ("bits", "15")]).contains("at most 14 bits"));
+        assert!(refused(&[("method", "radix-2"), ("bits", "28"), ("r", "100")]).contains("it has at most 7"));
+        assert!(refused(&[("method", "linear"), ("bits", "5")]).contains("no use for 'bits'"));
+        assert!(refused(&[("method", "radix-2"), ("build-threads", "2")]).contains("the same threads"));
+        let many = (crew::cpus().len() + 1).to_string();
+        for method in ["giant-ticket", "giant-mcs"] {
+            assert!(refused(&[("method", method), ("threads", &many)]).contains("may not run"));
+            assert!(Joins.needs(&cells(&[("method", method)])[0]).is_ok());
+            let probed = [("method", method), ("threads", &*many), ("build-threads", "1")];
+            assert!(Joins.needs(&cells(&probed)[0]).is_ok(), "probes need no lock");
+        }
+        assert!(refused(&[("method", "giant-tas"), ("threads", "2"), ("r", "2Gi")]).contains("ask for fewer rows"));
+    }
+
+    #[test]
+    fn a_radix_is_as_wide_as_its_rows_ask_for_and_never_wider_than_can_be() {
+        let passes = |method: &str, r: &str, shape: &str| match way(&cells(&[
+            ("method", method),
+            ("r", r),
+            ("shape", shape),
+        ])[0])
+        {
+            Way::Volatile(Join { method: Method::Radix(passes), .. }) => passes,
+            _ => panic!("{method}"),
+        };
+        assert_eq!(passes("radix-1", "16Mi", "narrow"), Passes::One(11));
+        assert_eq!(passes("radix-1", "1Mi", "yoshioka"), Passes::One(7));
+        assert_eq!(passes("radix-1", "1Mi", "payload-128"), Passes::One(10));
+        assert_eq!(passes("radix-1", "1Gi", "yoshioka"), Passes::One(MOST_BITS));
+        assert_eq!(passes("radix-2", "1Gi", "yoshioka"), Passes::Two(9, 8));
+        assert_eq!(passes("radix-2", "1", "yoshioka"), Passes::Two(0, 0));
+    }
+
+    #[test]
+    fn the_plans_that_come_with_the_program_ask_for_joins_that_can_be() {
+        for (name, _) in crate::plan::BUILT_IN {
+            for cell in Plan::built_in(name).unwrap().cells().unwrap().iter().filter(|cell| cell.measure == "join") {
+                let (needs, method) = (Joins.needs(cell), cell.word("method"));
+                let has_no_use = cell.word("prefetch") != "none" && method.starts_with("radix");
+                assert!(needs.is_ok() != (method.starts_with("durable") || has_no_use), "{name}: {cell}: {needs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_is_built_by_other_threads_than_it_is_probed_by() {
+        match way(&cells(&[("method", "linear"), ("threads", "64"), ("build-threads", "2")])[0]) {
+            Way::Volatile(join) => assert_eq!((join.build_threads, join.probe_threads), (2, 64)),
+            Way::Durable(_) => panic!("it is not durable"),
+        }
     }
 }

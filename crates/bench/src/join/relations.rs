@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::row::{Matched, Row};
+use super::row::{Matched, Row, mix};
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Pages, Place};
 use crate::names::names;
@@ -79,6 +79,35 @@ macro_rules! with_shape {
 }
 pub(super) use with_shape;
 
+/// What the keys of R are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// The numbers from 1 on, as the papers have them. Fibonacci hashing spreads them more evenly than by chance, and the lower
+    /// bits of a key are a perfect hash.
+    Dense,
+    /// Numbers without any order, no two the same: chains and partitions are as long as chance has it.
+    Sparse,
+}
+
+names!(Keys { Dense = "dense", Sparse = "sparse" });
+
+impl Keys {
+    /// The key of a row by its number, from 1. No two numbers have the same one, and none has 0.
+    fn of(self, number: u64) -> u64 {
+        match self {
+            Keys::Dense => number,
+            Keys::Sparse => mixed(number),
+        }
+    }
+}
+
+/// The finalizer of MurmurHash3 (Appleby), which has an inverse and leaves 0 where it is.
+fn mixed(mut number: u64) -> u64 {
+    number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ number >> 33
+}
+
 /// Which rows of R the ids of S refer to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ids {
@@ -93,12 +122,14 @@ pub enum Ids {
 /// What is joined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Input {
-    /// Rows of R, whose keys are 1 to so many, in a random order.
+    /// Rows of R, in a random order.
     pub r_rows: usize,
     /// Rows of S.
     pub s_rows: usize,
     /// How wide they are.
     pub shape: Shape,
+    /// The keys of R.
+    pub keys: Keys,
     /// Which rows of R they refer to.
     pub ids: Ids,
     /// The share of S's rows that refer to a row of R, from 0 to 1; the others' ids are no keys.
@@ -110,7 +141,8 @@ pub struct Input {
 impl Input {
     /// The default input of the joins of Balkesen et al. at |R| = |S|.
     pub fn narrow(rows: usize, seed: u64) -> Input {
-        Input { r_rows: rows, s_rows: rows, shape: Shape::Narrow, ids: Ids::Evenly, matching: 1.0, seed }
+        let (shape, keys, ids) = (Shape::Narrow, Keys::Dense, Ids::Evenly);
+        Input { r_rows: rows, s_rows: rows, shape, keys, ids, matching: 1.0, seed }
     }
 
     /// Bytes of the rows.
@@ -201,19 +233,29 @@ impl Relations {
         self.expected = expected;
     }
 
+    /// Has two rows of R exchange what they have beside their keys.
+    #[cfg(test)]
+    pub(super) fn swap_payloads(&mut self, one: usize, other: usize) {
+        with_shape!(self.input.shape, R, _S => {
+            // SAFETY: the memory was made for so many rows, and is borrowed alone.
+            let r: &mut [Row<R>] = unsafe { std::slice::from_raw_parts_mut(self.r.base().cast(), self.input.r_rows) };
+            (r[one].value, r[other].value) = (r[other].value, r[one].value);
+        });
+    }
+
     fn fill_r<const R: usize>(&mut self) {
         let rows = self.input.r_rows;
         // SAFETY: the memory was made for so many rows, and is borrowed alone.
         let r: &mut [Row<R>] = unsafe { std::slice::from_raw_parts_mut(self.r.base().cast(), rows) };
         let mut order = Walk::new(Pattern::Random, rows.max(1), self.input.seed);
         for row in r {
-            let key = order.next_line() as u64 + 1;
+            let key = self.input.keys.of(order.next_line() as u64 + 1);
             *row = Row { key, value: std::array::from_fn(|word| value_of(key, word)) };
         }
     }
 
     fn fill_s<const R: usize, const S: usize>(&mut self) {
-        let Input { r_rows, s_rows, ids, matching, seed, .. } = self.input;
+        let Input { r_rows, s_rows, keys, ids, matching, seed, .. } = self.input;
         let mut rng = Rng::with_seed(seed ^ 0x5);
         let pattern = match ids {
             Ids::Evenly | Ids::Uniform => Pattern::Random,
@@ -225,16 +267,15 @@ impl Relations {
         let s: &mut [Row<S>] = unsafe { std::slice::from_raw_parts_mut(self.s.base().cast(), s_rows) };
         for (number, row) in s.iter_mut().enumerate() {
             let is_in_r = r_rows > 0 && (matching >= 1.0 || rng.f64() < matching);
-            let id = match ids {
+            let id = keys.of(match ids {
                 _ if !is_in_r => r_rows as u64 + 1 + rng.u64(..r_rows.max(1) as u64),
                 Ids::Uniform => rng.u64(..r_rows as u64) + 1,
                 Ids::Evenly | Ids::Zipf(_) => order.next_line() as u64 + 1,
-            };
+            });
             let value = std::array::from_fn(|word| s_word(number, word));
             *row = Row { key: id, value };
             if is_in_r {
-                let words = (0..R).fold(0u64, |sum, word| sum.wrapping_add(value_of(id, word)));
-                expected.add(words, row.value[0]);
+                expected.add(mix(id, (0..R).map(|word| value_of(id, word))), row.value[0]);
             }
         }
         self.expected = expected;
@@ -249,7 +290,7 @@ mod tests {
 
     /// What is expected, found again with a plain map.
     fn found<const R: usize, const S: usize>(relations: &Relations) -> Matched {
-        let r: HashMap<u64, u64> = relations.r::<R>().iter().map(|row| (row.key, row.sum())).collect();
+        let r: HashMap<u64, u64> = relations.r::<R>().iter().map(|row| (row.key, row.mix())).collect();
         let mut found = Matched::default();
         for row in relations.s::<S>() {
             if let Some(sum) = r.get(&row.key) {
@@ -264,8 +305,8 @@ mod tests {
         for (r_rows, s_rows) in [(0, 0), (0, 9), (1, 5), (1000, 0), (1000, 3001), (777, 777)] {
             for ids in [Ids::Evenly, Ids::Uniform, Ids::Zipf(0.99)] {
                 for matching in [0.0, 0.3, 1.0] {
-                    for shape in Shape::ALL {
-                        let input = Input { r_rows, s_rows, shape, ids, matching, seed: 3 };
+                    for (shape, keys) in Shape::ALL.into_iter().zip([Keys::Dense, Keys::Sparse].into_iter().cycle()) {
+                        let input = Input { r_rows, s_rows, shape, keys, ids, matching, seed: 3 };
                         let relations = input.make().unwrap();
                         let found = with_shape!(shape, R, S => found::<R, S>(&relations));
                         assert_eq!(relations.expected(), found, "{input:?}");
@@ -283,6 +324,11 @@ mod tests {
         let keys: BTreeSet<u64> = relations.r::<1>().iter().map(|row| row.key).collect();
         assert_eq!((keys.len(), keys.first(), keys.last()), (1000, Some(&1), Some(&1000)));
         let ids: BTreeSet<u64> = relations.s::<1>().iter().map(|row| row.key).collect();
+        assert_eq!(ids, keys);
+        let sparse = Input { keys: Keys::Sparse, ..Input::narrow(1000, 7) }.make().unwrap();
+        let keys: BTreeSet<u64> = sparse.r::<1>().iter().map(|row| row.key).collect();
+        assert!(keys.len() == 1000 && keys.last() > Some(&(1 << 60)) && !keys.contains(&0));
+        let ids: BTreeSet<u64> = sparse.s::<1>().iter().map(|row| row.key).collect();
         assert_eq!(ids, keys);
         let skewed = Input { ids: Ids::Zipf(1.2), ..Input::narrow(1000, 7) }.make().unwrap();
         let ids: BTreeSet<u64> = skewed.s::<1>().iter().map(|row| row.key).collect();

@@ -11,11 +11,17 @@ pub struct Row<const W: usize> {
 }
 
 impl<const W: usize> Row<W> {
-    /// The sum of the words beside the key.
+    /// What [`Matched`] takes of a row of R.
     #[inline(always)]
-    pub(super) fn sum(&self) -> u64 {
-        self.value.iter().fold(0, |sum, word| sum.wrapping_add(*word))
+    pub(super) fn mix(&self) -> u64 {
+        mix(self.key, self.value.into_iter())
     }
+}
+
+/// A row's key and words in one, in which each word has another weight.
+#[inline(always)]
+pub(super) fn mix(key: u64, words: impl Iterator<Item = u64>) -> u64 {
+    (1..).zip(words).fold(key, |sum, (at, word): (u32, u64)| sum.wrapping_add(word.rotate_left(3 * at)))
 }
 
 /// Fibonacci hashing (Knuth, *The Art of Computer Programming*, volume 3, section 6.4): the upper bits of the product are
@@ -25,7 +31,8 @@ pub(super) fn hash(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Pairs that were found, and the sum of what their rows say: all words of R's rows, and the first of S's.
+/// Pairs that were found, and a sum of products, each of what R's row says and of the first word of S's: with a sum of sums it would
+/// not matter whose partner a row is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matched {
     /// How many.
@@ -36,9 +43,10 @@ pub struct Matched {
 
 impl Matched {
     #[inline(always)]
-    pub(super) fn add(&mut self, r_sum: u64, s_word: u64) {
+    pub(super) fn add(&mut self, r_mix: u64, s_word: u64) {
         self.count += 1;
-        self.sum = self.sum.wrapping_add(r_sum).wrapping_add(s_word);
+        // An odd factor loses nothing of the other one.
+        self.sum = self.sum.wrapping_add(r_mix.wrapping_mul(s_word << 1 | 1));
     }
 
     /// Both together.

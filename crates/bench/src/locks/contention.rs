@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::{Kind, Lock, with_lock};
-use crate::clock::{monotonic_ns, ticks};
+use crate::clock::{Clock, monotonic_ns, ticks};
 use crate::crew::{self, Done};
 use crate::error::{Error, Result};
 
@@ -27,7 +27,8 @@ pub struct Contention {
     pub outside_ns: u32,
 }
 
-/// How often each thread has had a lock.
+/// How often each thread has had a lock, in one window of all: else those that have it often when another one's window is
+/// not open yet, or has closed, would be added to what that one has in its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares(pub Vec<Done>);
 
@@ -47,11 +48,12 @@ impl Shares {
     }
 }
 
-/// Times in which a lock went from one thread to another.
+/// Times in which a lock went from one thread to another that was waiting for it: where nobody waits, the time is that of
+/// whoever comes next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandOffs {
-    /// Ticks from before a release to after the next acquisition, by another thread: the latest [`HandOffs::MOST`] of each
-    /// thread.
+    /// Ticks from a release to the next acquisition, by another thread that had come before it, without those of the clock:
+    /// the latest [`HandOffs::MOST`] of each thread.
     pub ticks: Vec<u64>,
     /// How many there were.
     pub count: u64,
@@ -71,84 +73,92 @@ impl Contention {
     /// `Unavailable` when there is no lock or no thread, or a thread cannot be had; `Wrong` when two threads had a lock at a
     /// time.
     pub fn run(&self, for_time: Duration, seed: u64) -> Result<Shares> {
-        with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, |_| |_: &mut Inside| ()).map(|(done, _)| Shares(done)))
+        with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, |_| NotTimed).map(|(done, _)| Shares(done)))
     }
 
-    /// The same with the clock read inside, after each acquisition and before each release: how long a lock takes from one
-    /// thread to another. Reading the clock twice makes the work inside so much longer.
+    /// The same with the clock read before and after each acquisition, and before each release: how long a lock takes from one
+    /// thread to another. Reading the clock makes the work inside twice as much longer, and that outside once.
     ///
     /// # Errors
     /// As [`Contention::run`]; `Wrong` also when the counters of two CPUs do not agree.
     pub fn hand_offs(&self, for_time: Duration, seed: u64) -> Result<HandOffs> {
-        let mut kept: Vec<Kept> = (0..self.threads).map(|_| Kept::default()).collect();
-        let mut each = kept.iter_mut().enumerate();
-        let note = |_| {
-            let (number, kept) = each.next().expect("one for each thread");
-            move |inside: &mut Inside| kept.note(number as u64 + 1, inside)
-        };
+        let mut kept: Vec<Kept> = (1..=self.threads as u64).map(Kept::of).collect();
+        let mut each = kept.iter_mut();
+        let note = |_| each.next().expect("one for each thread");
         let (_, acquisitions) = with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, note))?;
         if kept.iter().any(|kept| kept.has_gone_back) {
             return Err(Error::Wrong { what: "the order of two CPUs' clocks" });
         }
         let count = kept.iter().map(|kept| kept.count).sum();
-        let ticks = kept.into_iter().flat_map(|kept| kept.ticks).collect();
+        let pair_ticks = Clock::get().pair_ticks;
+        let ticks =
+            kept.into_iter().flat_map(|kept| kept.ticks).map(|ticks| ticks.saturating_sub(pair_ticks)).collect();
         Ok(HandOffs { ticks, count, acquisitions })
     }
 
+    /// What a turn takes beside the lock and the work, at most, in nanoseconds: one by a lone thread without either.
+    pub fn turn_ns() -> f64 {
+        static NS: OnceLock<f64> = OnceLock::new();
+        *NS.get_or_init(|| {
+            let idle = Contention { kind: Kind::Bit, threads: 1, locks: 1, inside_ns: 0, outside_ns: 0 };
+            let all = [Protected::<Unlocked>::new()];
+            let mut worker = idle.worker(&all, 1, NotTimed);
+            let time = |_| {
+                let start = monotonic_ns();
+                (0..TURNS).for_each(|_| _ = black_box(worker()));
+                monotonic_ns() - start
+            };
+            least(time) / f64::from(TURNS)
+        })
+    }
+
     /// Runs the workers, each with something that it does first with the lock held.
-    fn run_with<L: Lock, F>(
+    fn run_with<L: Lock, T: Timing>(
         &self,
         for_time: Duration,
         seed: u64,
-        mut note: impl FnMut(usize) -> F,
-    ) -> Result<(Vec<Done>, u64)>
-    where
-        F: FnMut(&mut Inside) + Send,
-    {
+        mut timing: impl FnMut(usize) -> T,
+    ) -> Result<(Vec<Done>, u64)> {
         if self.locks == 0 || self.threads == 0 {
             return Err(Error::unavailable(format!("{} threads for {} locks", self.threads, self.locks)));
         }
         let all: Vec<Protected<L>> = (0..self.locks).map(|_| Protected::new()).collect();
         // What is counted inside has the turns before and after the window too.
-        let mut turns = vec![0u64; self.threads];
+        let mut turns: Vec<Turns> = (0..self.threads).map(|_| Turns::default()).collect();
         let workers = turns.iter_mut().enumerate().map(|(number, turns)| {
-            let mut worker = self.worker(&all, seed + number as u64, note(number));
+            let mut worker = self.worker(&all, seed + number as u64, timing(number));
             move || {
-                *turns += 1;
+                turns.0 += 1;
                 worker()
             }
         });
-        let done = crew::work_together(workers.collect(), for_time)?;
+        let done = crew::work_in_one_window(workers.collect(), for_time)?;
         let acquisitions = all.into_iter().map(|protected| protected.inside.into_inner().acquisitions).sum();
-        if acquisitions != turns.iter().sum::<u64>() {
+        if acquisitions != turns.iter().map(|turns| turns.0).sum::<u64>() {
             return Err(Error::Wrong { what: "the number of acquisitions, counted inside the locks," });
         }
         Ok((done, acquisitions))
     }
 
-    fn worker<'l, L: Lock, F>(
+    fn worker<'l, L: Lock, T: Timing>(
         &self,
         all: &'l [Protected<L>],
         seed: u64,
-        mut note: F,
-    ) -> impl FnMut() -> u64 + Send + use<'l, L, F>
-    where
-        F: FnMut(&mut Inside) + Send,
-    {
+        mut timing: T,
+    ) -> impl FnMut() -> u64 + Send + use<'l, L, T> {
         let (inside_turns, outside_turns) = (turns(self.inside_ns), turns(self.outside_ns));
         let mut rng = Rng::with_seed(seed);
         let mut waiter = L::Waiter::default();
         move || {
             let protected = if all.len() == 1 { &all[0] } else { &all[rng.usize(..all.len())] };
+            timing.arrive();
             protected.lock.hold(&mut waiter, || {
                 // SAFETY: the lock is held, and nothing else refers to what is inside.
                 let inside = unsafe { &mut *protected.inside.get() };
-                note(inside);
+                timing.acquired(inside);
                 inside.acquisitions = black_box(inside.acquisitions) + 1;
                 work(inside_turns);
-                if inside.owner > 0 {
-                    inside.released_at = ticks();
-                }
+                timing.release(inside);
             });
             work(outside_turns);
             1
@@ -156,23 +166,42 @@ impl Contention {
     }
 }
 
-/// A lock and what it protects, on lines of their own.
+/// Turns of one thread, on a line of its own: counting must not take lines from others.
+#[derive(Default)]
 #[repr(align(128))]
+struct Turns(u64);
+
+/// A lock and what it protects, each on lines of its own, whatever kind of lock it is: one that shared its line with what it protects
+/// would bring that along.
 struct Protected<L> {
-    lock: L,
+    lock: OnLines<L>,
     inside: UnsafeCell<Inside>,
 }
 
-// SAFETY: what is inside is touched with the lock held only, or when the workers are gone.
+#[repr(align(128))]
+struct OnLines<L>(L);
+
+impl<L> std::ops::Deref for OnLines<L> {
+    type Target = L;
+
+    #[inline(always)]
+    fn deref(&self) -> &L {
+        &self.0
+    }
+}
+
+// SAFETY: what is inside is touched with the lock held only.
 unsafe impl<L: Lock> Sync for Protected<L> {}
 
 impl<L: Lock> Protected<L> {
     fn new() -> Protected<L> {
-        Protected { lock: L::new(), inside: UnsafeCell::default() }
+        Protected { lock: OnLines(L::new()), inside: UnsafeCell::default() }
     }
 }
 
+/// What a lock protects.
 #[derive(Default)]
+#[repr(align(128))]
 struct Inside {
     acquisitions: u64,
     /// Who had it last, from 1; 0 when nobody looks at the clock.
@@ -180,28 +209,92 @@ struct Inside {
     released_at: u64,
 }
 
+/// No lock, for one thread.
+struct Unlocked;
+
+// SAFETY: one thread alone has it, and its work does not want it again.
+unsafe impl Lock for Unlocked {
+    type Waiter = ();
+
+    fn new() -> Unlocked {
+        Unlocked
+    }
+
+    #[inline]
+    fn hold<R>(&self, (): &mut (), work: impl FnOnce() -> R) -> R {
+        work()
+    }
+}
+
+/// What a thread does with the clock, if anything.
+trait Timing: Send {
+    /// Before it wants a lock.
+    fn arrive(&mut self);
+    /// As soon as it has it.
+    fn acquired(&mut self, inside: &mut Inside);
+    /// Just before it frees it.
+    fn release(&mut self, inside: &mut Inside);
+}
+
+struct NotTimed;
+
+impl Timing for NotTimed {
+    #[inline(always)]
+    fn arrive(&mut self) {}
+
+    #[inline(always)]
+    fn acquired(&mut self, _inside: &mut Inside) {}
+
+    #[inline(always)]
+    fn release(&mut self, _inside: &mut Inside) {}
+}
+
 /// What one thread keeps of the times that it measures.
-#[derive(Default)]
+#[repr(align(128))]
 struct Kept {
+    owner: u64,
+    arrived_at: u64,
     ticks: Vec<u64>,
     count: u64,
     has_gone_back: bool,
 }
 
 impl Kept {
-    fn note(&mut self, owner: u64, inside: &mut Inside) {
-        let now = ticks();
-        if inside.owner > 0 && inside.owner != owner {
-            self.has_gone_back |= now < inside.released_at;
-            let taken = now.saturating_sub(inside.released_at);
-            if self.ticks.len() < HandOffs::MOST {
-                self.ticks.push(taken);
-            } else {
-                self.ticks[self.count as usize % HandOffs::MOST] = taken;
-            }
-            self.count += 1;
+    fn of(owner: u64) -> Kept {
+        Kept { owner, arrived_at: 0, ticks: Vec::with_capacity(HandOffs::MOST), count: 0, has_gone_back: false }
+    }
+
+    fn keep(&mut self, taken: u64) {
+        if self.ticks.len() < HandOffs::MOST {
+            self.ticks.push(taken);
+        } else {
+            self.ticks[self.count as usize % HandOffs::MOST] = taken;
         }
-        inside.owner = owner;
+        self.count += 1;
+    }
+}
+
+impl Timing for &mut Kept {
+    #[inline(always)]
+    fn arrive(&mut self) {
+        self.arrived_at = ticks();
+    }
+
+    #[inline(always)]
+    fn acquired(&mut self, inside: &mut Inside) {
+        let now = ticks();
+        if inside.owner > 0 && inside.owner != self.owner {
+            self.has_gone_back |= now < inside.released_at;
+            if self.arrived_at < inside.released_at {
+                self.keep(now.saturating_sub(inside.released_at));
+            }
+        }
+        inside.owner = self.owner;
+    }
+
+    #[inline(always)]
+    fn release(&mut self, inside: &mut Inside) {
+        inside.released_at = ticks();
     }
 }
 
@@ -217,7 +310,6 @@ fn work(turns: u32) {
 /// Turns of [`work`] that take so long. How long one takes is measured once: the best of some runs, because what disturbs
 /// them makes them longer only.
 fn turns(ns: u32) -> u32 {
-    const TURNS: u32 = 100_000;
     static NS: OnceLock<f64> = OnceLock::new();
     let of_one = *NS.get_or_init(|| {
         let time = |_| {
@@ -225,9 +317,15 @@ fn turns(ns: u32) -> u32 {
             work(TURNS);
             monotonic_ns() - start
         };
-        (0..5).map(time).min().expect("five runs").max(1) as f64 / f64::from(TURNS)
+        least(time) / f64::from(TURNS)
     });
     (f64::from(ns) / of_one).round() as u32
+}
+
+const TURNS: u32 = 100_000;
+
+fn least(time: impl FnMut(u32) -> u64) -> f64 {
+    (0..5).map(time).min().expect("five runs").max(1) as f64
 }
 
 #[cfg(test)]
@@ -271,18 +369,48 @@ mod tests {
         }
     }
 
-    /// The oldest times give way to the newest, and what the same thread has had twice is none.
+    /// Else the time in which one thread waits for a CPU, and others have the lock all the time, is counted twice.
     #[test]
-    fn times_are_kept_up_to_a_limit() {
-        let (mut kept, mut inside) = (Kept::default(), Inside::default());
-        kept.note(1, &mut inside);
-        kept.note(1, &mut inside);
-        assert_eq!(kept.count, 0);
-        for turn in 0..=HandOffs::MOST as u64 {
-            inside.released_at = ticks();
-            kept.note(turn % 2 + 2, &mut inside);
+    fn threads_are_counted_over_the_same_time() {
+        let shares = contention(Kind::Tas, 2, 1).run(Duration::from_millis(2), 1).unwrap();
+        assert_eq!(shares.0[0].ns, shares.0[1].ns);
+        assert!(Contention::turn_ns() > 0.0);
+    }
+
+    #[test]
+    fn no_kind_of_lock_shares_a_line_with_what_it_protects() {
+        fn is_apart<L: Lock>() -> bool {
+            let protected = Protected::<L>::new();
+            let line = |address: usize| address / 128;
+            let lock = std::ptr::from_ref(&protected.lock).addr();
+            let inside = line(protected.inside.get().addr());
+            line(lock) != inside && line(lock + size_of::<L>() - 1) != inside
         }
-        assert_eq!((kept.count, kept.ticks.len()), (HandOffs::MOST as u64 + 1, HandOffs::MOST));
-        assert!(!kept.has_gone_back);
+        for kind in Kind::ALL {
+            assert!(with_lock!(kind, L => is_apart::<L>()), "{kind:?}");
+        }
+    }
+
+    /// The oldest times give way to the newest; what the same thread has twice is none, nor is what it has come late for.
+    #[test]
+    fn times_of_those_who_waited_are_kept_up_to_a_limit() {
+        let (mut one, mut other, mut inside) = (Kept::of(1), Kept::of(2), Inside::default());
+        let mut turn = |kept: &mut Kept, arrived_at| {
+            let mut kept = kept;
+            kept.arrived_at = arrived_at;
+            kept.acquired(&mut inside);
+            kept.release(&mut inside);
+            inside.released_at
+        };
+        turn(&mut one, 0);
+        turn(&mut one, 0);
+        let released_at = turn(&mut other, u64::MAX);
+        assert_eq!((one.count, other.count), (0, 0));
+        for _ in 0..=HandOffs::MOST {
+            turn(&mut one, released_at - 1);
+            turn(&mut other, 0);
+        }
+        assert_eq!((other.count, other.ticks.len()), (HandOffs::MOST as u64 + 1, HandOffs::MOST));
+        assert!(!one.has_gone_back && !other.has_gone_back);
     }
 }

@@ -69,8 +69,8 @@ impl Libpmemblk {
         unsafe { Library::new("libpmemblk.so.1") }.map(drop).map_err(|error| missing("libpmemblk.so.1", &error))
     }
 
-    /// A new pool in a file that does not exist.
-    pub(super) fn create(path: &Path, block_bytes: usize, len_bytes: usize) -> Result<Libpmemblk> {
+    /// A new pool in a file that is there, empty and as long as it is to be.
+    pub(super) fn create(path: &Path, block_bytes: usize) -> Result<Libpmemblk> {
         let (library, (create, nblock, write, read, close)) = load!(
             "libpmemblk.so.1",
             b"pmemblk_create\0",
@@ -82,8 +82,8 @@ impl Libpmemblk {
         let (create, nblock): (Create, unsafe extern "C" fn(*mut c_void) -> usize) = (create, nblock);
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::unavailable("a path with a NUL".into()))?;
-        // SAFETY: a string, and sizes; the pool is checked before it is used.
-        let pool = unsafe { create(name.as_ptr(), block_bytes, len_bytes, 0o600) };
+        // SAFETY: a string, and sizes, of which 0 is that of the file; the pool is checked before it is used.
+        let pool = unsafe { create(name.as_ptr(), block_bytes, 0, 0o600) };
         if pool.is_null() {
             return Err(Error::io(path, std::io::Error::last_os_error()));
         }

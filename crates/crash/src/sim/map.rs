@@ -52,21 +52,31 @@ impl SimMap {
     }
 
     fn store(&self, offset_bytes: u64, from: &[u8], site: Site) {
-        let verdict = {
-            let mut state = self.sim.lock();
-            if std::mem::take(&mut state.synced) {
-                state.release_delayed();
-            }
-            state.verdict(Call::Store, site)
-        };
-        self.accesses(offset_bytes, from.len() as u64, |state, file, at, range| match verdict {
-            Verdict::Keep | Verdict::Drop | Verdict::Weaken => state.store(file, at, &from[range], false),
+        let verdict = self.store_verdict(site);
+        let store = |state: &mut State, file, at, range: Range<usize>| state.stored(verdict, file, at, &from[range]);
+        self.accesses(offset_bytes, from.len() as u64, store);
+    }
+
+    fn store_verdict(&self, site: Site) -> Verdict {
+        let mut state = self.sim.lock();
+        if std::mem::take(&mut state.synced) {
+            state.release_delayed();
+        }
+        state.verdict(Call::Store, site)
+    }
+}
+
+impl State {
+    /// A store, as a mutation has it.
+    fn stored(&mut self, verdict: Verdict, file: FileId, at: u64, bytes: &[u8]) {
+        match verdict {
+            Verdict::Keep | Verdict::Drop | Verdict::Weaken => self.store(file, at, bytes, false),
             Verdict::Delay => {
                 // Visible at once, so that the program goes on as it would, but durable in the wrong order.
-                state.disk.write(file, at, &from[range.clone()]);
-                state.delayed.push((thread(), file, at, from[range].to_vec()));
+                self.disk.write(file, at, bytes);
+                self.delayed.push((thread(), file, at, bytes.to_vec()));
             }
-        });
+        }
     }
 }
 
@@ -108,11 +118,17 @@ impl MediaMap for SimMap {
 
     #[track_caller]
     fn cas_u64(&self, offset_bytes: u64, current: u64, new: u64) -> Result<u64, u64> {
-        let found = self.load_u64(offset_bytes);
+        let site = Location::caller();
+        // One access: nobody comes between the look and the store.
+        self.sim.step();
+        let mut found = [0; 8];
+        self.pieces(offset_bytes, 8, |state, file, at, range| state.disk.read(file, at, &mut found[range]));
+        let found = u64::from_le_bytes(found);
         if found != current {
             return Err(found);
         }
-        self.store(offset_bytes, &new.to_le_bytes(), Location::caller());
+        let (verdict, new) = (self.store_verdict(site), new.to_le_bytes());
+        self.pieces(offset_bytes, 8, |state, file, at, range| state.stored(verdict, file, at, &new[range]));
         Ok(found)
     }
 
