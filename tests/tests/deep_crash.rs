@@ -10,6 +10,7 @@ use crash::{Campaign, Policy, Protocol, Report, Tally};
 use pmem::Granularity;
 use remanent_tests::coverage::{self, Line};
 use remanent_tests::deep::{Budget, print_counters};
+use remanent_tests::inserters::TwoInserters;
 use remanent_tests::join::TableSteps;
 use remanent_tests::pool::PoolSteps;
 use remanent_tests::removal::MakeAndRemove;
@@ -86,6 +87,7 @@ fn random_lives_of_pools_and_stores_survive_every_image() {
         for durable in [Durable::EachRow, Durable::Blocks] {
             let life = TableSteps { durable, insertions: 12 };
             sum.add(&run(&life, &durable, seed * 4), |_| "join");
+            sum.add(&run(&TwoInserters::new(durable, 1, 1), &durable, seed * 4), |_| "inserters");
         }
         let life = PoolSteps::with_a_failed_write_back(5);
         sum.add(&run(&life, &"a failed write-back", seed * 4), |operation| life.protocol(operation));

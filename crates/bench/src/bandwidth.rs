@@ -136,7 +136,7 @@ struct Moved {
     /// The same if all threads were as slow as the slowest; nothing when one of them never had its CPU.
     slowest: Option<f64>,
     /// See [`stream::overhead`].
-    overhead: f64,
+    overhead: Option<f64>,
 }
 
 /// What is measured.
@@ -213,7 +213,7 @@ impl Transfer {
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Moved> {
         let time = site.sample_time;
         let Ran { done, overhead } = self.run(site.memory(cell)?, time, seed)?;
-        Ok(Moved { overhead, ..self.moved(&done) })
+        Ok(Moved { overhead: Some(overhead), ..self.moved(&done) })
     }
 
     fn model(&self, device: &'static DeviceProfile, seed: u64) -> Result<Moved> {
@@ -229,7 +229,7 @@ impl Transfer {
         let slowest = done.iter().map(Done::per_second).fold(f64::INFINITY, f64::min);
         let slowest = Some(slowest * self.threads as f64 / 1e9).filter(|_| done.iter().all(|done| done.work > 0));
         let rate = bytes_a_second / self.block_bytes as f64;
-        Moved { rate: rate / 1e6, gb_s: bytes_a_second / 1e9, slowest, overhead: 0.0 }
+        Moved { rate: rate / 1e6, gb_s: bytes_a_second / 1e9, slowest, overhead: None }
     }
 
     /// # Errors

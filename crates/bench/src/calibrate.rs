@@ -59,8 +59,8 @@ pub fn profile(results: &Results, name: &str) -> Result<ProfileFile> {
         nt_persist_ns,
         read_gb_s,
         write_gb_s,
-        granule_bytes: finding("granule of writes").map_or(64, |bytes| bytes as u64),
-        write_queue_bytes: finding("buffered bytes").map_or(0, |bytes| bytes as u64),
+        granule_bytes: finding("granule of writes").map(|bytes| bytes as u64),
+        write_queue_bytes: finding("buffered bytes").map(|bytes| bytes as u64),
         source: format!(
             "{} by remanent bench calibrate {} of {memory} ({described}) on {}, {} CPUs{}",
             provenances.join(" and "),
@@ -118,8 +118,10 @@ mod tests {
             }
             // One thread that is known to be slower than the device never fills its queue.
             let queue_bytes = if device.longer.is_empty() { device.write_queue_bytes } else { 0 };
-            assert_eq!(profile.write_queue_bytes, queue_bytes, "{}", device.name);
-            assert_eq!(profile.granule_bytes, device.granule_bytes, "{}", device.name);
+            assert_eq!(profile.write_queue_bytes, Some(queue_bytes), "{}", device.name);
+            // It shows where bandwidths are known.
+            let granule_bytes = device.write_gb_s.map(|_| device.granule_bytes);
+            assert_eq!(profile.granule_bytes, granule_bytes, "{}", device.name);
             assert!(profile.source.starts_with("modelled by "), "{}", profile.source);
         }
     }
@@ -133,6 +135,9 @@ mod tests {
         let found = profile(&results, "p").unwrap();
         assert_eq!((found.random_read_ns, found.intervals.contains_key("random_read_ns")), (None, false));
         assert!(found.nt_persist_ns.is_some());
+        let without = Results { findings: Vec::new(), ..results.clone() };
+        let unknown = profile(&without, "p").unwrap();
+        assert_eq!((unknown.granule_bytes, unknown.write_queue_bytes), (None, None));
         results.cells.iter_mut().for_each(|cell| cell.status = Status::Few);
         assert!(profile(&results, "p").is_err());
     }

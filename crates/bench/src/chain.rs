@@ -114,7 +114,7 @@ impl Measure for Chains {
         let taken = taken.saturating_sub(clock.pair_ticks) as f64;
         let step = taken / (steps as f64 / chains as f64);
         let values = vec![Some(clock.ns(step)), Some(step), Some(steps as f64 * 1e3 / clock.ns(taken))];
-        Ok(Sample { values, overhead: clock.pair_ticks as f64 / taken, ..Sample::default() })
+        Ok(Sample { values, overhead: Some(clock.pair_ticks as f64 / taken), ..Sample::default() })
     }
 
     /// Caches are no business of a device: every load goes there.

@@ -9,6 +9,7 @@ use crate::join;
 use crate::measure::{Cell, Needs};
 use crate::memory::Place;
 use crate::plan::Plan;
+use crate::stack;
 
 /// What a plan will take, about.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,11 +71,13 @@ impl Estimate {
                 let most = estimate.device_bytes.entry(place.clone()).or_default();
                 *most = (needs.memory_bytes as u64).max(*most);
             }
-            if cell.measure == "join" {
-                let (relations_bytes, pool_bytes) = join::beside(cell);
-                need("dram".into(), "relations".into(), relations_bytes);
-                need(if cell.device().is_some() { "dram".into() } else { place }, "pool".into(), pool_bytes);
-            }
+            let (own_bytes, file_bytes) = match cell.measure.as_str() {
+                "join" => join::beside(cell),
+                "stack" if cell.device().is_none() => stack::beside(cell),
+                _ => continue,
+            };
+            need("dram".into(), "beside".into(), own_bytes);
+            need(if cell.device().is_some() { "dram".into() } else { place }, "file".into(), file_bytes);
         }
         // No run goes on beyond its budget, but for a sample.
         let in_budget = (fastest_gb_s * enough.budget_ns as f64) as u64;

@@ -115,7 +115,7 @@ impl Measure for Fault {
         let overhead = clock.ns(clock.pair_ticks as f64) / ns;
         let page_ns = ns / count;
         let values = vec![Some(page_ns), Some(pages.len_bytes as f64 / ns), Some(page_ns * clock.ticks_per_ns)];
-        Ok(Sample { values, overhead, ..Sample::default() })
+        Ok(Sample { values, overhead: Some(overhead), ..Sample::default() })
     }
 }
 

@@ -144,6 +144,7 @@ impl Measure for Latency {
         if stores.state != State::Left && Flush::evicting().is_none() {
             return Err(Error::unavailable("nothing takes a line out of the cache of this CPU".into()));
         }
+        stores.pattern.check(64)?;
         stores.check_state()?;
         let operations = stores.settling() + ISOLATED + stores.batch_len() * BATCHES;
         let written_bytes = (operations * stores.operation.store.len_bytes()) as u64;
@@ -172,7 +173,7 @@ impl Measure for Latency {
         let sustained = (sustained - clock.pair_ticks as f64 / batch as f64).max(0.0);
         let (one, ticks) = told(clock, isolated);
         let values = vec![Some(clock.ns(sustained)), one.map(|ticks| clock.ns(ticks)), Some(sustained), one];
-        Ok(Sample { values, ticks, overhead })
+        Ok(Sample { values, ticks, overhead: Some(overhead) })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -409,7 +410,7 @@ mod tests {
             let before = crew::cpus();
             let sample = Latency.sample(&cell, &mut Site::new([&cell], Duration::ZERO).unwrap(), 1).unwrap();
             assert_eq!(crew::cpus(), before, "the thread is let go again");
-            assert!(sample.values[0].unwrap() > 0.0 && sample.overhead > 0.0, "{cell}: {sample:?}");
+            assert!(sample.values[0].unwrap() > 0.0 && sample.overhead.unwrap() > 0.0, "{cell}: {sample:?}");
             // Percentiles are those of single operations, and told with their median only.
             assert_eq!(sample.values[1].is_some(), !sample.ticks.is_empty(), "{cell}");
             assert!(sample.ticks.is_empty() || sample.ticks.values().sum::<u64>() == ISOLATED as u64, "{cell}");

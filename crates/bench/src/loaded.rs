@@ -154,7 +154,7 @@ impl Measure for Loaded {
             )));
         }
         let (values, overhead) = values(clock, &done);
-        Ok(Sample { values, overhead, ..Sample::default() })
+        Ok(Sample { values, overhead: Some(overhead), ..Sample::default() })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {

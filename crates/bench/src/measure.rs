@@ -275,8 +275,8 @@ pub struct Sample {
     /// How often a single operation took so many ticks of the clock.
     pub ticks: BTreeMap<u64, u64>,
     /// The part of the time between two readings of the clock that reading it took, and what is around the accesses: at most,
-    /// for that runs beside them where memory is waited for.
-    pub overhead: f64,
+    /// for that runs beside them where memory is waited for. Nothing where that is not known.
+    pub overhead: Option<f64>,
 }
 
 /// A combination of a measurement's keys.

@@ -113,7 +113,7 @@ impl Measure for Mixed {
         if !streams.iter().all(Stream::is_right) {
             return Err(Error::Wrong { what: stream::MOVED });
         }
-        Ok(Sample { overhead: stream::overhead(&streams, &done)?, ..values(&done, firsts) })
+        Ok(Sample { overhead: Some(stream::overhead(&streams, &done)?), ..values(&done, firsts) })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {

@@ -44,10 +44,10 @@ pub struct ProfileFile {
     pub read_gb_s: Option<f64>,
     /// 10^9 bytes a second, when all threads store past the cache.
     pub write_gb_s: Option<f64>,
-    /// Bytes that it writes at once.
-    pub granule_bytes: u64,
-    /// Bytes that it takes before a writer has to wait.
-    pub write_queue_bytes: u64,
+    /// Bytes that it writes at once; where that is not known the model takes a line, the least that a CPU writes.
+    pub granule_bytes: Option<u64>,
+    /// Bytes that it takes before a writer has to wait; where that is not known the model takes none.
+    pub write_queue_bytes: Option<u64>,
     /// Who measured it, and how.
     pub source: String,
     /// The 95 % interval of a figure, where it is known.
@@ -55,6 +55,7 @@ pub struct ProfileFile {
     pub intervals: BTreeMap<String, Interval>,
 }
 
+const LINE_BYTES: u64 = 64;
 /// What a device takes before a writer has to wait is a buffer, and no second medium.
 const MOST_QUEUE_BYTES: u64 = 64 << 20;
 
@@ -95,12 +96,19 @@ impl ProfileFile {
         if figures.iter().flatten().any(|figure| !figure.is_finite() || *figure <= 0.0) {
             return Err("a figure is not above 0".into());
         }
-        if !self.granule_bytes.is_power_of_two() || self.granule_bytes > 1 << 20 {
-            return Err(format!("a granule of {} bytes is no power of two up to 1 MiB", self.granule_bytes));
+        let granule_bytes = self.granule_bytes.unwrap_or(LINE_BYTES);
+        let write_queue_bytes = self.write_queue_bytes.unwrap_or(0);
+        if !granule_bytes.is_power_of_two() || granule_bytes > 1 << 20 {
+            return Err(format!("a granule of {granule_bytes} bytes is no power of two up to 1 MiB"));
         }
-        if self.write_queue_bytes > MOST_QUEUE_BYTES {
-            return Err(format!("a queue of {} bytes is longer than 64 MiB", self.write_queue_bytes));
+        if write_queue_bytes > MOST_QUEUE_BYTES {
+            return Err(format!("a queue of {write_queue_bytes} bytes is longer than 64 MiB"));
         }
+        let assumed = [
+            self.granule_bytes.is_none().then_some("; its granule is not known, and taken for a line"),
+            self.write_queue_bytes.is_none().then_some("; its buffers are not known, and left out"),
+        ];
+        let source = assumed.into_iter().flatten().fold(self.source, |source, text| source + text);
         Ok(DeviceProfile {
             name: self.name.leak(),
             random_read_ns: self.random_read_ns,
@@ -109,9 +117,9 @@ impl ProfileFile {
             longer: &[],
             read_gb_s: self.read_gb_s,
             write_gb_s: self.write_gb_s,
-            granule_bytes: self.granule_bytes,
-            write_queue_bytes: self.write_queue_bytes,
-            source: self.source.leak(),
+            granule_bytes,
+            write_queue_bytes,
+            source: source.leak(),
         })
     }
 }
@@ -221,8 +229,9 @@ pub(crate) fn simulate_on(mut devices: Vec<DeviceClock>, mut threads: Vec<Progra
 /// The order of a part's blocks.
 ///
 /// # Errors
-/// `Unavailable` when it has none.
+/// `Unavailable` when it has none, or they cannot be in that order.
 pub(crate) fn walk(pattern: Pattern, len_bytes: usize, block_bytes: usize, seed: u64) -> Result<Walk> {
+    pattern.check(block_bytes)?;
     match len_bytes / block_bytes {
         0 => Err(Error::unavailable(format!("a thread has {len_bytes} bytes for blocks of {block_bytes}"))),
         blocks => Ok(Walk::new(pattern.of_blocks(block_bytes), blocks, seed)),
@@ -331,6 +340,9 @@ mod tests {
         let too_long = text(SCHEMA, "5.0", 64).replace("_bytes\":0", "_bytes\":67108865");
         assert!(write(&too_long).unwrap_err().contains("longer than 64 MiB"));
         assert_eq!((read.name, read.write_gb_s, read.flush_persist_ns), ("mine", Some(5.0), None));
+        let unknown = text(SCHEMA, "5.0000", 256).replace("\"granule_bytes\":256", "\"granule_bytes\":null");
+        let read = write(&unknown).unwrap();
+        assert_eq!((read.granule_bytes, read.source), (64, "a test; its granule is not known, and taken for a line"));
         for bad in [
             text("remanent-device-9", "5.00", 256),
             text(SCHEMA, "-5.000", 256),

@@ -184,7 +184,7 @@ fn told(done: &[Done], empty_ns: f64, has_cpu_each: bool) -> Sample {
     let ns = Some(whole_ns).filter(|ns| has_cpu_each && ns.is_finite());
     Sample {
         values: vec![ns, ns.map(|ns| ns * Clock::get().ticks_per_ns), Some(rate / 1e6)],
-        overhead: (empty_ns / whole_ns).min(1.0),
+        overhead: Some((empty_ns / whole_ns).min(1.0)),
         ..Sample::default()
     }
 }
@@ -342,7 +342,7 @@ mod tests {
         let done = [Done { work: 1000, ns: 1_000_000 }; 4];
         let each = told(&done, 10.0, true);
         let near = |got: Option<f64>, expected: f64| (got.unwrap() / expected - 1.0).abs() < 1e-9;
-        assert!(near(each.values[0], 1000.0) && near(each.values[2], 4.0) && near(Some(each.overhead), 0.01));
+        assert!(near(each.values[0], 1000.0) && near(each.values[2], 4.0) && near(each.overhead, 0.01));
         let shared = told(&done, 10.0, false);
         assert_eq!(shared.values[..2], [None, None]);
         assert!(near(shared.values[2], 4.0));

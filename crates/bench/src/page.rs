@@ -393,7 +393,8 @@ const MOST_OVERHEAD: f64 = 0.01;
 
 /// What the loop of a cell takes, where that is much.
 fn costly_loop(cell: &CellResult) -> Option<String> {
-    (cell.overhead > MOST_OVERHEAD).then(|| format!("loop up to {} %", short(100.0 * cell.overhead)))
+    let overhead = cell.overhead.filter(|overhead| *overhead > MOST_OVERHEAD)?;
+    Some(format!("loop up to {} %", short(100.0 * overhead)))
 }
 
 fn percentiles(page: &mut String, cells: &[&CellResult]) {
@@ -496,9 +497,9 @@ mod tests {
         cell.provenance = Some(Provenance::Emulated);
         cell.reason = Some("a < b".into());
         assert_eq!(remark(cell), "emulated, 4Ki pages, too few samples: a < b");
-        cell.overhead = 0.01;
+        cell.overhead = Some(0.01);
         assert!(!remark(cell).contains("loop"));
-        cell.overhead = 0.034;
+        cell.overhead = Some(0.034);
         assert_eq!(remark(cell), "emulated, 4Ki pages, loop up to 3.40 %, too few samples: a < b");
         results.machine.governor = Some("powersave".into());
         results.disturbance.migrations = Some(3);
@@ -519,6 +520,7 @@ mod tests {
         let page = html(&results);
         assert!(page.contains("migrations unknown") && page.contains("governor unknown") && page.starts_with(START));
         let csv = crate::results::csv(&results);
-        assert!(csv.lines().next().unwrap().ends_with(",page_bytes") && csv.lines().nth(1).unwrap().ends_with(",4096"));
+        assert!(csv.lines().next().unwrap().ends_with(",page_bytes,overhead,disturbed,reason"));
+        assert!(csv.lines().nth(1).unwrap().ends_with(",4096,0.034,0,a < b"), "{csv}");
     }
 }

@@ -68,8 +68,8 @@ pub struct CellResult {
     pub metrics: Vec<Found>,
     /// Of the isolated operations of all samples: nanoseconds at these fractions of them.
     pub percentiles_ns: BTreeMap<String, f64>,
-    /// The largest part of a sample's time that reading the clock took.
-    pub overhead: f64,
+    /// The largest part of a sample's time that reading the clock and the loop took; nothing where it is not known.
+    pub overhead: Option<f64>,
     /// Samples during which the hypervisor took CPU time away.
     pub disturbed: usize,
 }
@@ -207,7 +207,7 @@ impl CellResult {
             memory: None,
             page_bytes: None,
             percentiles_ns: BTreeMap::new(),
-            overhead: 0.0,
+            overhead: None,
             disturbed: 0,
             cell,
         }
@@ -254,7 +254,7 @@ pub fn csv(results: &Results) -> String {
         keys.extend(new);
     }
     let mut lines = vec![format!(
-        "measure,{},metric,unit,provenance,status,count,median,low_95,high_95,quartile_1,quartile_3,page_bytes",
+        "measure,{},metric,unit,provenance,status,count,median,low_95,high_95,quartile_1,quartile_3,page_bytes,overhead,disturbed,reason",
         keys.join(",")
     )];
     for result in &results.cells {
@@ -265,13 +265,16 @@ pub fn csv(results: &Results) -> String {
         let status = status.as_str().unwrap_or_default();
         let start = format!("{},{}", result.cell.measure, keys.join(","));
         let page_bytes = result.page_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let overhead = result.overhead.map(|part| part.to_string()).unwrap_or_default();
+        let reason = field(result.reason.as_deref().unwrap_or_default());
+        let end = format!("{page_bytes},{overhead},{},{reason}", result.disturbed);
         if result.metrics.is_empty() {
-            lines.push(format!("{start},,,{provenance},{status},0,,,,,,{page_bytes}"));
+            lines.push(format!("{start},,,{provenance},{status},0,,,,,,{end}"));
         }
         for found in &result.metrics {
             let Found { metric, unit, count, median, quartiles, median_95, .. } = found;
             lines.push(format!(
-                "{start},{metric},{unit},{provenance},{status},{count},{median},{},{},{},{},{page_bytes}",
+                "{start},{metric},{unit},{provenance},{status},{count},{median},{},{},{},{},{end}",
                 median_95.low, median_95.high, quartiles.low, quartiles.high
             ));
         }

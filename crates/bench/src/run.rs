@@ -380,7 +380,7 @@ impl Course {
                 .filter(|_| is_believed)
                 .map(|(part, ticks)| (part, clock.ns(ticks as f64)))
                 .collect(),
-            overhead: self.samples.iter().map(|sample| sample.overhead).fold(0.0, f64::max),
+            overhead: self.samples.iter().filter_map(|sample| sample.overhead).reduce(f64::max),
             disturbed: self.disturbed,
             cell,
         }

@@ -284,6 +284,7 @@ impl Blocks {
     /// needs, or a library is not installed.
     fn check(&self) -> Result<()> {
         let name = self.through.name();
+        self.pattern.check(self.block_bytes)?;
         if self.block_bytes > MOST_BLOCK_BYTES {
             return Err(Error::unavailable(format!("a block has at most {MOST_BLOCK_BYTES} bytes")));
         }

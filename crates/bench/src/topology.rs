@@ -135,7 +135,7 @@ impl Measure for Topology {
         let cpus = crew::cpus_of_node(of.from)?;
         let latency_ns = latency_ns(memory, &cpus, seed)?;
         let (done, overhead) = of.run(memory, &cpus, time, seed)?;
-        Ok(Sample { overhead, ..of.values(&done, Some(latency_ns)) })
+        Ok(Sample { overhead: Some(overhead), ..of.values(&done, Some(latency_ns)) })
     }
 }
 
@@ -209,9 +209,7 @@ impl Of {
     fn check(&self) -> Result<()> {
         crew::cpus_of_node(self.from)?;
         self.check_layout()?;
-        if !self.kind.access.is_available(self.kind.width) {
-            return Err(Error::unavailable(format!("this CPU has no {}", self.kind.access.name())));
-        }
+        self.kind.check()?;
         if self.part_bytes() < self.kind.block_bytes {
             return Err(Error::unavailable(format!("{} bytes for {} threads", self.len_bytes, self.threads)));
         }

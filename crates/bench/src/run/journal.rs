@@ -105,7 +105,7 @@ pub(super) enum Turn {
         values: Vec<Option<f64>>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ticks: Vec<(u64, u64)>,
-        overhead: f64,
+        overhead: Option<f64>,
         is_disturbed: bool,
     },
     /// It cannot be true, and why.
@@ -231,7 +231,7 @@ mod tests {
         let machine = Machine { cpu: "x".into(), cpus: 2, ..Machine::default() };
         let cells = Plan::built_in("load").unwrap().cells().unwrap();
         let enough = Enough::default();
-        let sample = Sample { values: vec![Some(1.5), None], ticks: [(52, 3)].into(), overhead: 0.25 };
+        let sample = Sample { values: vec![Some(1.5), None], ticks: [(52, 3)].into(), overhead: Some(0.25) };
         let disturbance = Disturbance { steal_ms: 5, ..Disturbance::default() };
         let entry = |cell, turn| Entry { cell, turn, elapsed_ns: 77, disturbance };
         let taken = entry(2, Turn::of(&sample, true));

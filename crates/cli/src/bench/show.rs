@@ -106,8 +106,8 @@ pub(super) fn calibrated(profile: &ProfileFile, results: &Results, path: &Path) 
         fields.add(name, value.map_or("unknown".into(), |value| format!("{} {unit}", short(value))));
     }
     fields
-        .add("granule", format!("{} bytes", profile.granule_bytes))
-        .add("buffers", units::size(profile.write_queue_bytes));
+        .add("granule", profile.granule_bytes.map_or("unknown".into(), |bytes| format!("{bytes} bytes")))
+        .add("buffers", profile.write_queue_bytes.map_or("unknown".into(), units::size));
     let mut text = fields.to_text();
     let noisy = results.cells.iter().filter(|cell| matches!(cell.status, Status::Noisy | Status::Few)).count();
     if noisy > 0 {
