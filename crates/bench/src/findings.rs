@@ -36,6 +36,9 @@ pub fn findings(results: &Results) -> Vec<Finding> {
     memories.iter().flat_map(|memory| Seen::new(results, memory).findings()).collect()
 }
 
+/// A metric's medians, each with what a key is set to.
+type Points = Vec<(Value, f64)>;
+
 /// What a run has found of a memory.
 struct Seen<'r> {
     memory: &'r str,
@@ -57,13 +60,13 @@ impl<'r> Seen<'r> {
 
     /// A metric's median over a key, of the cells with these words in which it is precise. Cells that differ in more than that key do
     /// not go together: of several sets the one with the most cells is taken.
-    fn curve(&self, measure: &str, words: &[(&str, &str)], over: &str, metric: &str) -> Vec<(Value, f64)> {
+    fn curve(&self, measure: &str, words: &[(&str, &str)], over: &str, metric: &str) -> Points {
         let is_one = |cell: &&&CellResult| {
             let has =
                 |(key, word): &(&str, &str)| cell.cell.keys.get(*key).is_some_and(|value| value.to_string() == *word);
             cell.cell.measure == measure && words.iter().all(has)
         };
-        let mut sets: Vec<(BTreeMap<&str, &Value>, Vec<(Value, f64)>)> = Vec::new();
+        let mut sets: Vec<(BTreeMap<&str, &Value>, Points)> = Vec::new();
         for cell in self.cells.iter().filter(is_one) {
             // Of what is not precise nothing is concluded.
             let found = cell.found(metric).filter(|found| found.is_precise(self.precision));
@@ -162,7 +165,7 @@ impl<'r> Seen<'r> {
 }
 
 /// The points whose key is a number.
-fn numbered(points: Vec<(Value, f64)>) -> BTreeMap<u64, f64> {
+fn numbered(points: Points) -> BTreeMap<u64, f64> {
     let number = |(key, value)| if let Value::Number(number) = key { Some((number, value)) } else { None };
     points.into_iter().filter_map(number).collect()
 }
