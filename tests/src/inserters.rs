@@ -19,8 +19,8 @@ const BLOCKS: usize = 32;
 
 /// Two threads that insert rows into one chain.
 ///
-/// Sets of rows are masks: bit k is the k-th of [`keys`]. A state that was recovered is a set of rows, from [`SET`] on, or 0 when
-/// there is no table. What the machine is told of the workload are numbers of [`Known`] facts, which say what sets are
+/// Sets of rows are masks: bit k is the k-th of `keys`. A state that was recovered is a set of rows, from `SET` on, or 0 when
+/// there is no table. What the machine is told of the workload are numbers of `Known` facts, which say what sets are
 /// allowed.
 pub struct TwoInserters {
     /// When rows are made durable.

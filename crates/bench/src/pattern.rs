@@ -34,7 +34,7 @@ impl Pattern {
     }
 
     /// The order of blocks of so many bytes that [`Walk`] takes for lines. A stride is rounded down to whole blocks, and to one
-    /// at least: see [`Pattern::check`].
+    /// at least: see `Pattern::check`.
     #[must_use]
     pub fn of_blocks(self, block_bytes: usize) -> Pattern {
         match self {
