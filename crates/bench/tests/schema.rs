@@ -62,7 +62,7 @@ fn results_have_the_published_form() {
     let folder = tempfile::tempdir().unwrap();
     let plan = "cells:\n- {measure: load, size: 16Ki, chains: '1:*2:4'}\n- {measure: latency, flush: all, size: 64Ki}\n\
         - {measure: reload}\n- {measure: bandwidth, size: 1Mi, threads: 2}\n- {measure: iops, memory: 'model:ddr4'}\n\
-        rounds: 5\nprecision: 100%\nsample: 1ms\nfigures:\n- {title: t, measure: load, y: latency, x: chains, where: {size: 16Ki}, \
+        rounds: 5\nprecision: 99%\nsample: 1ms\nfigures:\n- {title: t, measure: load, y: latency, x: chains, where: {size: 16Ki}, \
         published: [{what: w, value: 1.5, source: s}]}";
     let plan = Plan::parse("plan.yaml", plan).unwrap();
     if let Err(error) = Machine::this().check_clock() {
