@@ -83,11 +83,11 @@ fn random_lives_of_pools_and_stores_survive_every_image() {
             sum.add(&run(&MakeAndRemove, &MakeAndRemove, seed * 4 + offset), |_| "removal");
             let life = PoolSteps { reader_first: false, ..PoolSteps::everything() };
             sum.add(&run(&life, &"everything", seed * 4 + offset), |operation| life.protocol(operation));
-        }
-        for durable in [Durable::EachRow, Durable::Blocks] {
-            let life = TableSteps { durable, insertions: 12 };
-            sum.add(&run(&life, &durable, seed * 4), |_| "join");
-            sum.add(&run(&TwoInserters::new(durable, 1, 1), &durable, seed * 4), |_| "inserters");
+            for durable in [Durable::EachRow, Durable::Blocks] {
+                let life = TableSteps { durable, insertions: 12 };
+                sum.add(&run(&life, &durable, seed * 4 + offset), |_| "join");
+                sum.add(&run(&TwoInserters::new(durable, 1, 1), &durable, seed * 4 + offset), |_| "inserters");
+            }
         }
         let life = PoolSteps::with_a_failed_write_back(5);
         sum.add(&run(&life, &"a failed write-back", seed * 4), |operation| life.protocol(operation));
