@@ -95,6 +95,9 @@ impl Site {
     /// # Errors
     /// As [`Site::memory`].
     pub fn flush(&mut self, cell: &Cell) -> Result<()> {
+        if cell.device().is_some() {
+            return Ok(());
+        }
         let len_bytes = cell.needs()?.memory_bytes;
         if len_bytes > 0 {
             code::evict(self.memory(cell)?, len_bytes);

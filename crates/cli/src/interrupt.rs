@@ -13,8 +13,8 @@ pub(crate) enum Second {
     Waits,
 }
 
-/// From now on the first signal that would end the process is only noted, for [`signal`] to tell; those that were ignored still
-/// are. No crate of the tree handles signals already, and this is less than one more would be.
+/// From now on the first signal that asks the process to end is only noted, for [`signal`] to tell; SIGHUP only where it was not
+/// ignored. No crate of the tree handles signals already, and this is less than one more would be.
 pub(crate) fn watch(second: Second) {
     extern "C" fn note(signal: libc::c_int) {
         SIGNAL.store(signal as u8, Ordering::Relaxed);
@@ -25,7 +25,8 @@ pub(crate) fn watch(second: Second) {
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &mut before);
-            if before.sa_sigaction == libc::SIG_IGN {
+            // Under nohup(1). Ctrl-C is ignored by who was started in a script's background, and still asks for an end.
+            if signal == libc::SIGHUP && before.sa_sigaction == libc::SIG_IGN {
                 continue;
             }
             let mut action: libc::sigaction = std::mem::zeroed();
