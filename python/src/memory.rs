@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::pool::NativePool;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use store::{Buffer, DirectView, ErrorCode, Mapped, ObjectView, PrivateView, Result, Value};
+use store::{Buffer, DirectView, ErrorCode, Mapped, ObjectKind, ObjectView, PrivateView, Result, Value};
 
 /// Private objects below this size are copies: a mapping each would cost more.
 pub(crate) const SMALL_BYTES: u64 = 64 << 10;
@@ -49,16 +49,24 @@ pub(crate) enum Form {
 }
 
 impl Memory {
-    /// Small ones have no private form, but are copied.
-    pub(crate) fn new(view: ObjectView<Mapped>, form: Form) -> Result<Memory> {
-        let len_bytes = view.descriptor().payload_bytes();
+    /// The private views of objects that are restored together, where the form asks for one: small ones have none, but are
+    /// copied, and buffers of a value have their own.
+    pub(crate) fn privates(views: &[ObjectView<Mapped>], form: Form) -> Result<Vec<Option<PrivateView>>> {
         // Where it lies in pieces, putting it together page by page costs least.
-        let private = match form {
-            Form::Private if len_bytes >= SMALL_BYTES => none_on_devices(view.private())?,
-            Form::Shared if view.has_waiting_bytes() => none_on_devices(view.private())?,
-            _ => None,
+        let is_private = |view: &&ObjectView<Mapped>| match form {
+            _ if view.descriptor().kind() == ObjectKind::Value => false,
+            Form::Private => is_large(view),
+            Form::Shared => view.has_waiting_bytes(),
+            Form::Copied => false,
         };
-        let is_copied = form == Form::Copied || form == Form::Private && len_bytes < SMALL_BYTES;
+        let wanted: Vec<_> = views.iter().filter(is_private).cloned().collect();
+        let mut made = none_on_devices(ObjectView::private_each(&wanted).map(Some))?.unwrap_or_default().into_iter();
+        Ok(views.iter().map(|view| if is_private(&view) { made.next().flatten() } else { None }).collect())
+    }
+
+    pub(crate) fn new(view: ObjectView<Mapped>, private: Option<PrivateView>, form: Form) -> Result<Memory> {
+        let len_bytes = view.descriptor().payload_bytes();
+        let is_copied = form == Form::Copied || form == Form::Private && !is_large(&view);
         let bytes = match private {
             Some(private) => Bytes::Private(private),
             None if is_copied => Bytes::Copied(view.to_bytes()?),
@@ -103,8 +111,13 @@ impl Memory {
     }
 }
 
+/// Whether an object has a private form.
+fn is_large(view: &ObjectView<Mapped>) -> bool {
+    view.descriptor().payload_bytes() >= SMALL_BYTES
+}
+
 /// Device-DAX has no private mappings; what is restored is read-only there.
-fn none_on_devices(private: Result<Option<PrivateView>>) -> Result<Option<PrivateView>> {
+fn none_on_devices<T>(private: Result<Option<T>>) -> Result<Option<T>> {
     match private {
         Err(error) if error.code() == ErrorCode::Unsupported => Ok(None),
         result => result,

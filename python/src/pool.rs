@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
     Buffer, Checksum, DType, Descriptor, ErrorCode, Flags, Mapped, ObjectKind, ObjectView, OpenMode, Order,
-    PartOptions, Store, Stripe, Value,
+    PartOptions, PrivateView, Store, Stripe, Value,
 };
 
 use crate::dtype::to_numpy;
@@ -297,7 +297,9 @@ impl NativePool {
                 Some(names) => store.get_all(&names.iter().map(String::as_str).collect::<Vec<_>>())?,
                 None => store.get_every()?,
             };
-            views.into_iter().map(|view| Parts::new(view, form)).collect::<store::Result<Vec<_>>>()
+            let privates = Memory::privates(&views, form)?;
+            let parts = views.into_iter().zip(privates).map(|(view, private)| Parts::new(view, private, form));
+            parts.collect::<store::Result<Vec<_>>>()
         })?;
         let mut dtypes = Dtypes::default();
         parts.into_iter().map(|parts| restored(py, parts, &mut dtypes)).collect()
@@ -450,10 +452,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(view: ObjectView<Mapped>, form: Form) -> store::Result<Parts> {
+    fn new(view: ObjectView<Mapped>, private: Option<PrivateView>, form: Form) -> store::Result<Parts> {
         let (name, descriptor) = (view.name().to_owned(), view.descriptor().clone());
         if descriptor.kind() != ObjectKind::Value {
-            return Ok(Parts { name, descriptor, value: None, memories: vec![Memory::new(view, form)?] });
+            return Ok(Parts { name, descriptor, value: None, memories: vec![Memory::new(view, private, form)?] });
         }
         let value = Arc::new(view.value()?);
         let memory = |number| Memory::of_part(value.clone(), Buffer(number), form);

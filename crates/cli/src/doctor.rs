@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pmem::{CopyKernel, Durability, Granularity, Mapped, MemoryRegion, PlanOrigin, Platform, Probe};
+use pmem::{CopyKernel, Durability, Granularity, LONG_COPY_BYTES, Mapped, MemoryRegion, PlanOrigin, Platform, Probe};
 use serde_json::{Value, json};
 
 use crate::failure::{FAILED, Failure};
@@ -104,9 +104,11 @@ fn copy_plan(platform: &Platform) -> String {
     match plan.kernel {
         CopyKernel::StoreFlush => format!("stored and flushed with {}", plan.flush.as_str()),
         kernel => format!(
-            "{} from {} bytes on; shorter ones are stored and flushed with {}",
+            "{} from {} bytes on, from {} as {}; shorter ones are stored and flushed with {}",
             kernel.as_str(),
             plan.direct_from_bytes,
+            LONG_COPY_BYTES,
+            plan.order.as_str(),
             plan.flush.as_str()
         ),
     }
@@ -175,6 +177,7 @@ fn machine_json(platform: &Platform) -> Value {
             "kernel": platform.copy_plan.kernel.as_str(),
             // Never, when all copies are stored and flushed.
             "direct_from_bytes": Some(platform.copy_plan.direct_from_bytes).filter(|&bytes| bytes != usize::MAX),
+            "order": platform.copy_plan.order.as_str(),
             "flush": platform.copy_plan.flush.as_str(),
             "origin": origin(platform.copy_plan.origin),
         },

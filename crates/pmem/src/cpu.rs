@@ -109,6 +109,25 @@ impl CopyKernel {
     }
 }
 
+/// How the full lines of a copy follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyOrder {
+    /// One after the other.
+    OneStream,
+    /// Four pages side by side, 256 bytes of each in turn.
+    FourStreams,
+}
+
+impl CopyOrder {
+    /// Its name in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CopyOrder::OneStream => "one stream",
+            CopyOrder::FourStreams => "four streams",
+        }
+    }
+}
+
 /// What the CPU can do, as found at run time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuFacts {
@@ -145,6 +164,8 @@ pub struct CopyPlan {
     pub kernel: CopyKernel,
     /// Copies from this length on use the kernel, shorter ones are stored and flushed.
     pub direct_from_bytes: usize,
+    /// In which order copies of [`LONG_COPY_BYTES`] and more are written; shorter ones always side by side.
+    pub order: CopyOrder,
     /// Starts write-backs.
     pub flush: FlushInstruction,
     /// Where the choice comes from.
@@ -153,6 +174,9 @@ pub struct CopyPlan {
 
 /// Crossover used when it is not measured: below it, the fence costs more than either way of writing.
 const DEFAULT_DIRECT_FROM_BYTES: usize = 256;
+
+/// From here on a CPU that prefetches one stream well has begun to.
+pub const LONG_COPY_BYTES: usize = 64 << 10;
 
 /// From here on the CPU goes on by itself.
 const PREFETCHED_LINES: usize = 4;
@@ -171,7 +195,9 @@ impl CopyPlan {
     fn choose(wanted: Option<&str>) -> CopyPlan {
         let Some(wanted) = wanted.filter(|name| !name.is_empty()) else { return calibrate::measure() };
         match CopyKernel::ALL.into_iter().find(|k| k.as_str() == wanted && k.is_available()) {
-            Some(kernel) => CopyPlan { origin: PlanOrigin::Environment, ..CopyPlan::fixed(kernel) },
+            Some(kernel) => {
+                calibrate::order_of(CopyPlan { origin: PlanOrigin::Environment, ..CopyPlan::fixed(kernel) })
+            }
             None => CopyPlan { origin: PlanOrigin::EnvironmentIgnored, ..calibrate::measure() },
         }
     }
@@ -182,7 +208,8 @@ impl CopyPlan {
             CopyKernel::StoreFlush => usize::MAX,
             _ => DEFAULT_DIRECT_FROM_BYTES,
         };
-        CopyPlan { kernel, direct_from_bytes, flush: facts().flush, origin: PlanOrigin::Calibrated }
+        let order = CopyOrder::FourStreams;
+        CopyPlan { kernel, direct_from_bytes, order, flush: facts().flush, origin: PlanOrigin::Calibrated }
     }
 
     /// Copies so that every byte is durable at the next [`fence`] of this thread, if the granularity is cache line
@@ -202,13 +229,14 @@ impl CopyPlan {
         // `direct_from_bytes` is at least one line, so the head never exceeds the length.
         let lines = (len_bytes - head_bytes) / LINE_BYTES;
         let body_end_bytes = head_bytes + lines * LINE_BYTES;
+        let order = if len_bytes < LONG_COPY_BYTES { CopyOrder::FourStreams } else { self.order };
         // SAFETY: [0, head), [head, body_end) and [body_end, len) lie inside the caller's ranges, `to + head` is a
         // multiple of the line size by the choice of head, and a plan is only made with a kernel that is available.
         unsafe {
             if head_bytes > 0 {
                 self.store(to, from, head_bytes, granularity);
             }
-            arch::copy_lines(self.kernel, to.add(head_bytes), from.add(head_bytes), lines);
+            arch::copy_lines(self.kernel, order, to.add(head_bytes), from.add(head_bytes), lines);
             if body_end_bytes < len_bytes {
                 let tail_bytes = len_bytes - body_end_bytes;
                 self.store(to.add(body_end_bytes), from.add(body_end_bytes), tail_bytes, granularity);

@@ -138,6 +138,10 @@ impl FreeMap {
     }
 }
 
+/// From here on an extent begins with a page of 4 KiB.
+const PAGED_EXTENT: u64 = 64 << 10;
+const PAGE_BYTES: u64 = 4096;
+
 /// A shared free map, from which reservations come and to which they return.
 #[derive(Clone, Default)]
 pub(crate) struct Space(Arc<Mutex<FreeMap>>);
@@ -153,13 +157,27 @@ impl Space {
 
     /// Reserves an extent of at least `len_bytes`: rounded up to 64 bytes, aligned to 2 MiB from that size on.
     pub(crate) fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        self.reserve_aligned(len_bytes, |len| if len >= LARGE_EXTENT { LARGE_EXTENT } else { EXTENT_ALIGN })
+    }
+
+    /// As [`Space::reserve`]; from 64 KiB on the extent begins with a page, so that it shares none with one before it, unless
+    /// there is room for it only elsewhere.
+    pub(crate) fn reserve_paged(&self, len_bytes: u64) -> Result<Reservation> {
+        match len_bytes {
+            PAGED_EXTENT..LARGE_EXTENT => {
+                self.reserve_aligned(len_bytes, |_| PAGE_BYTES).or_else(|_| self.reserve(len_bytes))
+            }
+            _ => self.reserve(len_bytes),
+        }
+    }
+
+    fn reserve_aligned(&self, len_bytes: u64, align: impl Fn(u64) -> u64) -> Result<Reservation> {
         let full =
             |map: &mut FreeMap| Error::PoolFull { requested_bytes: len_bytes, largest_free_bytes: map.largest() };
         let Some(len) = len_bytes.max(1).checked_next_multiple_of(EXTENT_ALIGN).filter(|len| len >> 48 == 0) else {
             return Err(self.with(full));
         };
-        let align = if len >= LARGE_EXTENT { LARGE_EXTENT } else { EXTENT_ALIGN };
-        self.with(|map| map.take(len, align).ok_or(()).map_err(|()| full(map))).map(|extent| {
+        self.with(|map| map.take(len, align(len)).ok_or(()).map_err(|()| full(map))).map(|extent| {
             let is_published = AtomicBool::new(false);
             Reservation(Arc::new(Reserved { extent, space: self.clone(), is_published }))
         })
@@ -240,6 +258,21 @@ mod tests {
 
     fn extent(start: u64, len: u64) -> Extent {
         Extent { offset: Offset::from_word(start), len_bytes: len }
+    }
+
+    #[test]
+    fn an_extent_of_many_pages_begins_with_one_while_there_is_room() {
+        let space = Space::new(FreeMap::default());
+        space.with(|map| map.free(extent(LARGE_EXTENT, 3 * PAGED_EXTENT)));
+        let small = space.reserve_paged(100).unwrap();
+        let paged = space.reserve_paged(PAGED_EXTENT + 1).unwrap();
+        assert_eq!(small.extent(), extent(LARGE_EXTENT, 128));
+        assert_eq!(paged.extent(), extent(LARGE_EXTENT + PAGE_BYTES, PAGED_EXTENT + 64));
+        let before = space.reserve_paged(64).unwrap();
+        assert_eq!(before.extent(), extent(LARGE_EXTENT + 128, 64), "what is left before it");
+        let left_bytes = space.with(|map| map.largest());
+        let last = space.reserve_paged(left_bytes).unwrap();
+        assert!(left_bytes > PAGED_EXTENT && !last.extent().offset.byte().is_multiple_of(PAGE_BYTES), "{last:?}");
     }
 
     #[test]

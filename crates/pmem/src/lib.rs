@@ -46,7 +46,7 @@ pub use cell::{CellValue, DoubleCell, TRAILER_BYTES};
 pub use check::{CheckProgress, CheckReport, Finding, Severity, check};
 pub use commit::{Committed, RedoBatch, RegionSpec};
 pub use copy::{CopyProgress, copy_parallel, copy_threads, default_copy_threads};
-pub use cpu::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, PlanOrigin, prefetch};
+pub use cpu::{CopyKernel, CopyOrder, CopyPlan, FlushInstruction, LINE_BYTES, LONG_COPY_BYTES, PlanOrigin, prefetch};
 pub use creation::{MAX_MEMBERS, MIN_FILE_BYTES, PartOptions};
 pub use durability::{Backing, Durability, Granularity, Provenance};
 pub use error::{Error, ErrorCode, Result, Uuid};

@@ -311,8 +311,8 @@ impl<M: Media> Pool<M> {
     /// `PoolFull`, `NotWritable`, `WritesRefused`, `UsedAfterFork`, `Io`.
     pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.shared.check_writable()?;
-        match self.shared.space.reserve(len_bytes) {
-            Err(Error::PoolFull { .. }) if self.reclaim()? > 0 => self.shared.space.reserve(len_bytes),
+        match self.shared.space.reserve_paged(len_bytes) {
+            Err(Error::PoolFull { .. }) if self.reclaim()? > 0 => self.shared.space.reserve_paged(len_bytes),
             result => result,
         }
     }

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use remanent_pmem::{
-    DirectMapping, ErrorCode, Extent, Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, RedoBatch,
-    RegionSpec, Touch,
+    DirectMapping, ErrorCode, Extent, Layout, MIN_FILE_BYTES, Mapped, OpenMode, PartOptions, Pool, PrivateMapping,
+    RedoBatch, RegionSpec, Touch,
 };
 
 const LAYOUT: Layout = Layout { name: "test", version: 1 };
@@ -58,6 +58,45 @@ fn stores_to_a_direct_view_go_to_the_pool_until_it_is_detached() {
             assert!(shows(&view, 7) && has(&pool, space.extent(), 6));
             drop((beside, view));
         }
+    }
+}
+
+#[test]
+fn views_of_neighbours_are_one_mapping_and_each_ends_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    for (pool, is_striped) in pools(dir.path()).into_iter().zip([false, true]) {
+        let lens = [100 << 10, 64 << 10, 200_000, 2 << 20, 1_000_000, 128];
+        let spaces: Vec<_> = lens.iter().map(|&len| pool.reserve(len).unwrap()).collect();
+        let extents: Vec<Extent> = spaces.iter().map(|space| space.extent()).collect();
+        for (&extent, value) in extents.iter().zip(1u8..) {
+            pool.set().store_bytes(extent.offset, &vec![value; extent.len_bytes as usize]);
+        }
+        // In no order of theirs, and one of them twice.
+        let wanted: Vec<(Extent, u64)> = [3, 0, 4, 1, 5, 2, 1].map(|number| (extents[number], lens[number])).into();
+        let mut views = pool.set().private_each(&wanted).unwrap();
+        let bytes = |view: &PrivateMapping| {
+            // SAFETY: the view is readable for its length, and nobody stores to it meanwhile.
+            unsafe { std::slice::from_raw_parts(view.address(), view.len_bytes()) }.to_vec()
+        };
+        let value = |extent: Extent| 1 + extents.iter().position(|other| *other == extent).unwrap() as u8;
+        for (view, &(extent, len_bytes)) in views.iter().zip(&wanted) {
+            assert_eq!(bytes(view), vec![value(extent); len_bytes as usize]);
+            // SAFETY: the view is writable for its length, and nobody else looks.
+            unsafe { view.address().write_bytes(9, view.len_bytes()) };
+            assert!(has(&pool, extent, value(extent)));
+        }
+        let apart = |a: usize, b: usize| views[b].address().addr().wrapping_sub(views[a].address().addr()) as u64;
+        let in_file = |a: usize, b: usize| wanted[b].0.offset.byte() - wanted[a].0.offset.byte();
+        if !is_striped {
+            // What is there twice begins a run of its own.
+            assert_eq!((apart(1, 3), apart(6, 5)), (in_file(1, 3), in_file(6, 5)));
+        }
+        // From both ends and from the middle; what is left stays.
+        while !views.is_empty() {
+            views.remove(views.len() / 2);
+            assert!(views.iter().all(|view| bytes(view).iter().all(|&byte| byte == 9)));
+        }
+        assert!(pool.set().private_each(&[]).unwrap().is_empty());
     }
 }
 

@@ -375,17 +375,39 @@ impl ObjectView<Mapped> {
         self.private_after(0)
     }
 
+    /// A private view of each of several objects of one store; see [`ObjectView::private`]. Objects that lie side by side are
+    /// mapped together.
+    ///
+    /// # Errors
+    /// As [`ObjectView::private`]; then there is none.
+    pub fn private_each(views: &[ObjectView]) -> Result<Vec<Option<PrivateView>>> {
+        let waits = |view: &ObjectView| view.redo().is_some_and(|redo| redo.touches(0));
+        let is_plain = |view: &ObjectView| view.one_payload().is_some() && !waits(view);
+        let plain: Vec<&ObjectView> = views.iter().filter(|view| is_plain(view)).collect();
+        let Some(first) = plain.first() else { return views.iter().map(ObjectView::private).collect() };
+        // Held before they are mapped, as everything that is seen.
+        let held: Vec<_> = plain.iter().map(|view| view.one(0)).collect();
+        let lens = plain.iter().map(|view| view.descriptor().payload_bytes());
+        let wanted: Vec<_> = held.iter().map(HeldRegion::extent).zip(lens.clone()).collect();
+        let mappings = first.region().set().private_each(&wanted)?;
+        let private = |((region, len_bytes), mapping)| PrivateView::new(region, len_bytes, mapping);
+        let mut privates = held.into_iter().zip(lens).zip(mappings).map(private);
+        let of = |view: &ObjectView| if is_plain(view) { Ok(privates.next()) } else { view.private() };
+        views.iter().map(of).collect()
+    }
+
+    /// The length of a payload that lies in one extent.
+    fn one_payload(&self) -> Option<u64> {
+        let len_bytes = self.descriptor().payload_bytes();
+        (self.extents().len() == 1 && len_bytes > 0).then_some(len_bytes)
+    }
+
     /// As [`ObjectView::private`], mapped when it is first asked for its address.
     ///
     /// # Errors
     /// As [`ObjectView::private`].
     pub fn private_late(&self) -> Result<Option<LateView>> {
-        match self.extents() {
-            [_] if self.descriptor().payload_bytes() > 0 => {
-                Ok(Some(self.late_of(0, self.descriptor().payload_bytes())?))
-            }
-            _ => Ok(None),
-        }
+        self.one_payload().map(|len_bytes| self.late_of(0, len_bytes)).transpose()
     }
 
     /// As [`ObjectView::private`], with that many bytes of writable memory directly before the payload.
@@ -393,12 +415,7 @@ impl ObjectView<Mapped> {
     /// # Errors
     /// As [`ObjectView::private`].
     pub fn private_after(&self, room_bytes: usize) -> Result<Option<PrivateView>> {
-        match self.extents() {
-            [_] if self.descriptor().payload_bytes() > 0 => {
-                Ok(Some(self.private_of(0, self.descriptor().payload_bytes(), room_bytes)?))
-            }
-            _ => Ok(None),
-        }
+        self.one_payload().map(|len_bytes| self.private_of(0, len_bytes, room_bytes)).transpose()
     }
 
     fn private_of(&self, number: usize, len_bytes: u64, room_bytes: usize) -> Result<PrivateView> {

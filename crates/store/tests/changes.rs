@@ -217,6 +217,7 @@ fn persist_beside_a_look(store: &Store<Mapped>, view: &PrivateView) -> ObjectVie
 fn bytes_that_wait_are_seen_by_every_kind_of_reader() {
     let (dir, store) = mapped();
     persist(&store, "a", &numbers(1));
+    persist(&store, "beside", &numbers(3));
     let private_view = private(&store, "a");
     set(&private_view, 5000, 77);
     let before = persist_beside_a_look(&store, &private_view);
@@ -226,6 +227,9 @@ fn bytes_that_wait_are_seen_by_every_kind_of_reader() {
         assert!(now.verify().unwrap());
         assert_eq!(now.to_vec::<u32>().unwrap(), expected);
         assert_eq!(items(&now.private().unwrap().unwrap()), expected);
+        let together = ObjectView::private_each(&[now.clone(), store.get("beside").unwrap()]).unwrap();
+        let shown: Vec<_> = together.iter().map(|view| items(view.as_ref().unwrap())).collect();
+        assert_eq!(shown, [expected.clone(), numbers(3)]);
         assert_eq!(now.to_bytes().unwrap().len(), 4 * LEN);
         assert!(now.address().addr().is_multiple_of(64));
     };

@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 
 use pmem::{ErrorCode, Mapped, OpenMode, PartOptions};
-use remanent_store::{Checksums, Object, PersistOptions, Result, Store};
+use remanent_store::{Checksums, Object, ObjectView, PersistOptions, Result, Store};
 
 fn plain() -> PersistOptions<'static> {
     PersistOptions::default()
@@ -30,6 +30,29 @@ fn arrays_survive_the_store_and_private_views_leave_them_alone() {
     assert_eq!(items, numbers);
     items.fill(0);
     assert_eq!(view.to_vec::<u64>().unwrap(), numbers);
+}
+
+#[test]
+fn private_views_of_many_objects_are_those_of_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(Mapped::new(), &dir.path().join("pool"), &PartOptions::single(64 << 20)).unwrap();
+    let arrays: Vec<Vec<u64>> = [20_000, 0, 300_000, 10, 9_000].map(|items| (items..2 * items).collect()).into();
+    let names = ["a", "b", "c", "d", "e"];
+    let objects =
+        names.iter().zip(&arrays).map(|(name, array)| Ok((*name, Object::array(array, &[array.len() as u64])?)));
+    store.persist(&objects.collect::<Result<Vec<_>>>().unwrap(), &plain()).unwrap();
+    let views = store.get_every().unwrap();
+    let privates = ObjectView::private_each(&views).unwrap();
+    drop(views);
+    for (private, array) in privates.iter().zip(&arrays) {
+        let Some(private) = private else {
+            assert!(array.is_empty());
+            continue;
+        };
+        // SAFETY: the private view is readable for its length, aligned, and nobody stores to it.
+        let items = unsafe { std::slice::from_raw_parts(private.address().cast::<u64>(), private.len_bytes() / 8) };
+        assert_eq!(items, array);
+    }
 }
 
 #[test]

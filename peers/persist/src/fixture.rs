@@ -25,11 +25,12 @@ impl Fixture {
         let backing = file.backing();
         let plan = CopyPlan::get();
         let label = format!(
-            "{} on {}, kernel {} from {} B, {}",
+            "{} on {}, kernel {} from {} B, {}, {}",
             backing.provenance.as_str(),
             backing.filesystem,
             plan.kernel.as_str(),
             plan.direct_from_bytes,
+            plan.order.as_str(),
             plan.flush.as_str()
         );
         let map = mapped.map(&[file], Stripe::SINGLE, OpenMode::Writer).expect("a mapping");

@@ -5,7 +5,7 @@
 use std::arch::asm;
 use std::sync::OnceLock;
 
-use super::{CopyKernel, CpuFacts, FlushInstruction, LINE_BYTES};
+use super::{CopyKernel, CopyOrder, CpuFacts, FlushInstruction, LINE_BYTES};
 
 /// AT_HWCAP: DC CVAP exists.
 const HWCAP_DCPOP: usize = 1 << 16;
@@ -83,6 +83,6 @@ pub(super) fn prefetch_line(line: *const u8) {
 ///
 /// # Safety
 /// None needed; the signature is that of x86-64.
-pub(super) unsafe fn copy_lines(kernel: CopyKernel, _: *mut u8, _: *const u8, _: usize) {
+pub(super) unsafe fn copy_lines(kernel: CopyKernel, _: CopyOrder, _: *mut u8, _: *const u8, _: usize) {
     unreachable!("{kernel:?} is not available on this CPU");
 }

@@ -1,4 +1,4 @@
-//! The measurement behind [`CopyPlan::get`]: about a millisecond, in private memory, once per process.
+//! The measurement behind [`CopyPlan::get`]: one or two milliseconds, in private memory, once per process.
 //!
 //! Each candidate is timed several times, in turn with the others, and its best time counts, because everything that
 //! disturbs a measurement makes it longer. A kernel must beat the preferred one clearly, so that noise does not change
@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CopyKernel, CopyPlan, FlushInstruction, LINE_BYTES, fence, flush_range};
+use super::{CopyKernel, CopyOrder, CopyPlan, FlushInstruction, LINE_BYTES, fence, flush_range};
 use crate::durability::Granularity;
 
 /// Target of the copies; larger than a first-level cache, so that lines are not warm.
@@ -16,10 +16,12 @@ const LONG_BYTES: usize = 64 << 10;
 /// Lengths at which storing and flushing is compared with the kernel, ascending. From the last on the kernel is used
 /// whatever the clock says: storing would read every line first.
 const SHORT_BYTES: [usize; 3] = [64, 128, 256];
+/// Length of one copy when orders are compared: of several pages' streams, from memory that is in no cache.
+const COLD_BYTES: usize = 128 << 10;
 const ROUNDS: usize = 5;
 const LONG_COPIES_PER_ROUND: usize = 4;
 const SHORT_COPIES_PER_ROUND: usize = 16;
-/// A kernel is chosen below this part of the preferred one's time.
+/// A kernel or an order is chosen below this part of the preferred one's time.
 const CLEARLY_FASTER: f64 = 0.95;
 
 pub(super) fn measure() -> CopyPlan {
@@ -39,7 +41,35 @@ pub(super) fn measure() -> CopyPlan {
         }
     }
     let direct_from_bytes = crossover_bytes(best.0, &mut target, &source);
-    CopyPlan { direct_from_bytes, ..CopyPlan::fixed(best.0) }
+    order_of(CopyPlan { direct_from_bytes, ..CopyPlan::fixed(best.0) })
+}
+
+/// The plan with the order in which its kernel is faster from memory that is in no cache, as a payload's usually is not.
+pub(super) fn order_of(plan: CopyPlan) -> CopyPlan {
+    if plan.kernel == CopyKernel::StoreFlush {
+        return plan;
+    }
+    let mut target = vec![1u8; COLD_BYTES + LINE_BYTES];
+    let source = vec![2u8; COLD_BYTES];
+    let start = target.as_mut_ptr();
+    let aligned = start.wrapping_add(start.addr().wrapping_neg() % LINE_BYTES);
+    let time = |order| {
+        // SAFETY: the source is this function's; every CPU with more than one order has the instruction.
+        unsafe { flush_range(FlushInstruction::Clflush, source.as_ptr(), COLD_BYTES) };
+        fence();
+        let begin = Instant::now();
+        // SAFETY: the target has COLD_BYTES from its first line on, and the source as many.
+        unsafe { CopyPlan { order, ..plan }.copy(aligned, source.as_ptr(), COLD_BYTES, Granularity::CacheLine) };
+        fence();
+        begin.elapsed()
+    };
+    let (mut four, mut one) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        four = four.min(time(CopyOrder::FourStreams));
+        one = one.min(time(CopyOrder::OneStream));
+    }
+    let order = if one < four.mul_f64(CLEARLY_FASTER) { CopyOrder::OneStream } else { CopyOrder::FourStreams };
+    CopyPlan { order, ..plan }
 }
 
 /// The smallest length from which the kernel wins at every length tried.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{Ordering, fence as atomic_fence};
 
-use super::{CopyKernel, CpuFacts, FlushInstruction, LINE_BYTES};
+use super::{CopyKernel, CopyOrder, CpuFacts, FlushInstruction, LINE_BYTES};
 
 /// What this CPU is.
 pub(crate) fn facts() -> CpuFacts {
@@ -37,6 +37,6 @@ pub(super) fn prefetch_line(_: *const u8) {}
 ///
 /// # Safety
 /// None needed; the signature is that of x86-64.
-pub(super) unsafe fn copy_lines(kernel: CopyKernel, _: *mut u8, _: *const u8, _: usize) {
+pub(super) unsafe fn copy_lines(kernel: CopyKernel, _: CopyOrder, _: *mut u8, _: *const u8, _: usize) {
     unreachable!("{kernel:?} is not available on this CPU");
 }

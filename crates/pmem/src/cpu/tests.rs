@@ -9,6 +9,14 @@ fn available() -> impl Iterator<Item = CopyKernel> {
     CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available())
 }
 
+/// Every plan for long copies.
+fn long_plans() -> impl Iterator<Item = CopyPlan> {
+    let orders = [CopyOrder::OneStream, CopyOrder::FourStreams];
+    let of =
+        move |kernel| orders.map(|order| CopyPlan { direct_from_bytes: LINE_BYTES, order, ..CopyPlan::fixed(kernel) });
+    available().flat_map(of)
+}
+
 fn pattern(len_bytes: usize) -> Vec<u8> {
     (0..len_bytes).map(|i| (i * 31 + i / 251) as u8).collect()
 }
@@ -24,7 +32,7 @@ fn check(plan: &CopyPlan, granularity: Granularity, offset: usize, source: &[u8]
     fence();
     let (before, rest) = target.split_at(first);
     let (copied, after) = rest.split_at(source.len());
-    let place = (plan.kernel, granularity, offset, source.len());
+    let place = (plan.kernel, plan.order, granularity, offset, source.len());
     assert!(copied == source, "wrong bytes: {place:?}");
     assert!(before.iter().chain(after).all(|&byte| byte == FILL), "bytes outside were written: {place:?}");
 }
@@ -50,8 +58,7 @@ fn every_kernel_copies_every_short_shape() {
 fn every_kernel_copies_long_shapes_with_every_granularity() {
     let source = pattern((1 << 20) + 200);
     let mut target = vec![0; source.len() + 2 * GUARD_BYTES + 2 * LINE_BYTES];
-    for kernel in available() {
-        let plan = CopyPlan { direct_from_bytes: LINE_BYTES, ..CopyPlan::fixed(kernel) };
+    for plan in long_plans() {
         for granularity in [Granularity::Byte, Granularity::CacheLine, Granularity::Page] {
             for (offset, skew, len) in [(0, 0, 1 << 20), (1, 3, (1 << 20) + 63), (63, 64, 5568), (8, 1, 65_537)] {
                 check(&plan, granularity, offset, &source[skew..skew + len], &mut target);

@@ -8,7 +8,10 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _MM_HINT_T0, _mm_prefetch, CpuidResult};
 use std::sync::OnceLock;
 
-use super::{CopyKernel, CpuFacts, FlushInstruction, LINE_BYTES};
+use super::{CopyKernel, CopyOrder, CpuFacts, FlushInstruction, LINE_BYTES};
+
+/// Lines that are copied one after the other before the next stream's turn: 256 bytes.
+const GROUP_LINES: usize = 4;
 
 /// CPUID leaf 7, EBX.
 const CLFLUSHOPT: u32 = 1 << 23;
@@ -116,14 +119,19 @@ pub(super) unsafe fn flush_lines(instruction: FlushInstruction, start: *const u8
 /// `to` is aligned to a line and writable, `from` is readable, for `lines` lines, without overlap; the kernel is
 /// available.
 #[inline]
-pub(super) unsafe fn copy_lines(kernel: CopyKernel, to: *mut u8, from: *const u8, lines: usize) {
+pub(super) unsafe fn copy_lines(kernel: CopyKernel, order: CopyOrder, to: *mut u8, from: *const u8, lines: usize) {
+    // A group of each stream is the least that can be copied side by side.
+    let side_by_side_from = match order {
+        CopyOrder::FourStreams => 4 * GROUP_LINES,
+        CopyOrder::OneStream => usize::MAX,
+    };
     // SAFETY: the same promise.
     unsafe {
         match kernel {
-            CopyKernel::Avx512 => avx512(to, from, lines),
-            CopyKernel::Movdir64b => movdir64b(to, from, lines),
-            CopyKernel::Avx2 => avx2(to, from, lines),
-            CopyKernel::Sse2 => sse2(to, from, lines),
+            CopyKernel::Avx512 => avx512(to, from, lines, side_by_side_from),
+            CopyKernel::Movdir64b => movdir64b(to, from, lines, side_by_side_from),
+            CopyKernel::Avx2 => avx2(to, from, lines, side_by_side_from),
+            CopyKernel::Sse2 => sse2(to, from, lines, side_by_side_from),
             CopyKernel::StoreFlush => unreachable!("storing and flushing is no kernel of full lines"),
         }
     }
@@ -207,11 +215,11 @@ store_loop!(
 /// Defines a copy loop from two macros that copy 256 bytes, and one line, at a displacement from `{from}` to the same
 /// displacement from `{to}`.
 ///
-/// From 1 KiB on, four streams are copied side by side, 256 bytes of each in turn: 4 KiB apart while 16 KiB are left,
-/// then each a quarter of what is left. A CPU prefetches several streams at once but none across the end of a page, and
-/// 256 bytes are what a persistent-memory module writes as one (Yang et al., FAST'20, section 5.1). From memory that is
-/// not cached this is a third faster than one stream; from cached memory it costs nothing. Then 256 bytes at a time,
-/// then single lines.
+/// From as many lines on as the caller says, 1 KiB at least, four streams are copied side by side, 256 bytes of each in
+/// turn: 4 KiB apart while 16 KiB are left, then each a quarter of what is left. A CPU prefetches several streams at once,
+/// and some prefetch none across the end of a page; 256 bytes are what a persistent-memory module writes as one (Yang et
+/// al., FAST'20, section 5.1). Whether this or one stream is faster from memory that is not cached, by a third either way,
+/// differs from CPU to CPU: see [`CopyOrder`]. Then 256 bytes at a time, then single lines.
 ///
 /// Not inlined: VZEROUPPER may only clear registers that the calling convention lets a function clear.
 macro_rules! copy_loop {
@@ -219,19 +227,20 @@ macro_rules! copy_loop {
         /// # Safety
         /// As [`copy_lines`].
         #[inline(never)]
-        unsafe fn $name(to: *mut u8, from: *const u8, lines: usize) {
+        unsafe fn $name(to: *mut u8, from: *const u8, lines: usize, side_by_side_from: usize) {
             // SAFETY: reads `lines` lines at `from` and writes as many at `to`, and nothing else; every vector
             // register is given up, as it is in any call of this convention.
             unsafe {
                 asm!(
                     // 4096 bytes apart while 16 KiB are left, then a quarter of what is left.
                     "2:",
+                    "cmp {lines}, {side_by_side_from}",
+                    "jb 5f",
                     "mov {turns}, 16",
                     "cmp {lines}, 256",
                     "jae 3f",
                     "mov {turns}, {lines}",
                     "shr {turns}, 4",
-                    "jz 5f",
                     "3:",
                     "mov {stride}, {turns}",
                     "shl {stride}, 8",
@@ -277,6 +286,7 @@ macro_rules! copy_loop {
                     from = inout(reg) from => _,
                     to = inout(reg) to => _,
                     lines = inout(reg) lines => _,
+                    side_by_side_from = in(reg) side_by_side_from,
                     turns = out(reg) _,
                     stride = out(reg) _,
                     triple = out(reg) _,

@@ -162,7 +162,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{Layout, MIN_FILE_BYTES, Mapped, PartOptions, Pool};
+    use crate::{Extent, Layout, MIN_FILE_BYTES, Mapped, PartOptions, Pool};
 
     /// Both ways find what was stored to, and nothing else; a view need not begin with a page.
     #[test]
@@ -171,11 +171,11 @@ mod tests {
         let layout = Layout { name: "changed", version: 1 };
         let options = PartOptions::single(MIN_FILE_BYTES);
         let pool = Pool::create(Mapped::default(), &dir.path().join("p"), layout, &options).unwrap();
-        let _before = pool.reserve(64).unwrap();
-        let space = pool.reserve(100 << 10).unwrap();
+        let space = pool.reserve(200 << 10).unwrap();
         let page = rustix::param::page_size() as u64;
-        assert!(!space.extent().offset.byte().is_multiple_of(page));
-        let view = pool.set().private(space.extent(), 100 << 10).unwrap();
+        let offset = space.extent().offset.plus(64);
+        assert!(!offset.byte().is_multiple_of(page));
+        let view = pool.set().private(Extent { offset, len_bytes: 100 << 10 }, 100 << 10).unwrap();
         let changed = || changed_pages(view.address().addr(), view.len_bytes() as u64).unwrap();
         let skip = view.address().addr() as u64 % page;
         let mut pagemap = File::open(Path::new(PAGEMAP)).unwrap();

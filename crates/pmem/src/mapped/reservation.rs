@@ -48,6 +48,21 @@ impl Reservation {
         Ok(Reservation { reserved, reserved_bytes: len_bytes, base: reserved.cast(), len_bytes })
     }
 
+    /// Takes the first bytes, whole pages, of a range that was reserved as it is; they are unmapped by themselves.
+    pub(super) fn split_front(&mut self, len_bytes: usize) -> Reservation {
+        assert!(self.reserved.cast() == self.base && self.reserved_bytes == self.len_bytes, "{self:?}");
+        assert!(
+            len_bytes <= self.len_bytes && len_bytes.is_multiple_of(rustix::param::page_size()),
+            "{len_bytes} of {self:?}"
+        );
+        let front = Reservation { reserved: self.reserved, reserved_bytes: len_bytes, base: self.base, len_bytes };
+        self.base = self.base.wrapping_add(len_bytes);
+        self.reserved = self.base.cast();
+        self.len_bytes -= len_bytes;
+        self.reserved_bytes = self.len_bytes;
+        front
+    }
+
     /// Reserves a range of which the byte at `aligned_at_bytes` is aligned.
     fn around(
         aligned_at_bytes: usize,
@@ -105,6 +120,9 @@ pub(super) fn shared(file: &MappedFile) -> MapFlags {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        if self.reserved_bytes == 0 {
+            return; // all of it was taken
+        }
         // SAFETY: the range was mapped by `new` and belongs to this value; whoever got a pointer from the owner was
         // told how long it is valid. An error would mean that it is not ours, and is not possible.
         let unmapped = unsafe { mm::munmap(self.reserved, self.reserved_bytes) };
