@@ -28,7 +28,7 @@ pub(crate) struct Memory {
 }
 
 /// What is exported.
-enum Bytes {
+pub(crate) enum Bytes {
     Object(ObjectView<Mapped>),
     Part(Arc<Value>, Buffer),
     Private(PrivateView),
@@ -49,30 +49,38 @@ pub(crate) enum Form {
 }
 
 impl Memory {
-    /// The private views of objects that are restored together, where the form asks for one: small ones have none, but are
-    /// copied, and buffers of a value have their own.
-    pub(crate) fn privates(views: &[ObjectView<Mapped>], form: Form) -> Result<Vec<Option<PrivateView>>> {
+    /// What the form asks for beside the objects, which are restored together: private views of large ones, and copies. Values
+    /// have parts, and nothing here.
+    pub(crate) fn bytes_of(views: &[ObjectView<Mapped>], form: Form) -> Result<Vec<Option<Bytes>>> {
+        let is_one = |view: &ObjectView<Mapped>| view.descriptor().kind() != ObjectKind::Value;
         // Where it lies in pieces, putting it together page by page costs least.
         let is_private = |view: &&ObjectView<Mapped>| match form {
-            _ if view.descriptor().kind() == ObjectKind::Value => false,
-            Form::Private => is_large(view),
-            Form::Shared => view.has_waiting_bytes(),
+            Form::Private => is_one(view) && is_large(view),
+            Form::Shared => is_one(view) && view.has_waiting_bytes(),
             Form::Copied => false,
         };
-        let wanted: Vec<_> = views.iter().filter(is_private).cloned().collect();
-        let mut made = none_on_devices(ObjectView::private_each(&wanted).map(Some))?.unwrap_or_default().into_iter();
-        Ok(views.iter().map(|view| if is_private(&view) { made.next().flatten() } else { None }).collect())
+        let is_copied = |view: &&ObjectView<Mapped>| match form {
+            Form::Private => is_one(view) && !is_large(view),
+            Form::Shared => false,
+            Form::Copied => is_one(view),
+        };
+        let these =
+            |which: &dyn Fn(&&ObjectView<Mapped>) -> bool| views.iter().filter(which).cloned().collect::<Vec<_>>();
+        let privates = none_on_devices(ObjectView::private_each(&these(&is_private)).map(Some))?;
+        let mut privates = privates.unwrap_or_default().into_iter();
+        let mut copies = ObjectView::to_bytes_each(&these(&is_copied))?.into_iter();
+        let bytes = |view: &ObjectView<Mapped>| match is_private(&view) {
+            true => privates.next().flatten().map(Bytes::Private),
+            false if is_copied(&view) => copies.next().map(Bytes::Copied),
+            false => None,
+        };
+        Ok(views.iter().map(bytes).collect())
     }
 
-    pub(crate) fn new(view: ObjectView<Mapped>, private: Option<PrivateView>, form: Form) -> Result<Memory> {
+    /// `bytes` as [`Memory::bytes_of`] has them.
+    pub(crate) fn new(view: ObjectView<Mapped>, bytes: Option<Bytes>, form: Form) -> Memory {
         let len_bytes = view.descriptor().payload_bytes();
-        let is_copied = form == Form::Copied || form == Form::Private && !is_large(&view);
-        let bytes = match private {
-            Some(private) => Bytes::Private(private),
-            None if is_copied => Bytes::Copied(view.to_bytes()?),
-            None => Bytes::Object(view),
-        };
-        Ok(Memory::over(bytes, len_bytes, form, false))
+        Memory::over(bytes.unwrap_or(Bytes::Object(view)), len_bytes, form, false)
     }
 
     pub(crate) fn of_part(value: Arc<Value>, buffer: Buffer, form: Form) -> Result<Memory> {

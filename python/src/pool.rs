@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use store::{
     Buffer, Checksum, DType, Descriptor, ErrorCode, Flags, Mapped, ObjectKind, ObjectView, OpenMode, Order,
-    PartOptions, PrivateView, Store, Stripe, Value,
+    PartOptions, Store, Stripe, Value,
 };
 
 use crate::dtype::to_numpy;
 use crate::error::{exception_at, raise};
-use crate::memory::{Form, Memory};
+use crate::memory::{Bytes, Form, Memory};
 use crate::persist::{How, Item, Persisted, persist};
 use crate::value::to_tree;
 
@@ -297,8 +297,8 @@ impl NativePool {
                 Some(names) => store.get_all(&names.iter().map(String::as_str).collect::<Vec<_>>())?,
                 None => store.get_every()?,
             };
-            let privates = Memory::privates(&views, form)?;
-            let parts = views.into_iter().zip(privates).map(|(view, private)| Parts::new(view, private, form));
+            let bytes = Memory::bytes_of(&views, form)?;
+            let parts = views.into_iter().zip(bytes).map(|(view, bytes)| Parts::new(view, bytes, form));
             parts.collect::<store::Result<Vec<_>>>()
         })?;
         let mut dtypes = Dtypes::default();
@@ -452,10 +452,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(view: ObjectView<Mapped>, private: Option<PrivateView>, form: Form) -> store::Result<Parts> {
+    fn new(view: ObjectView<Mapped>, bytes: Option<Bytes>, form: Form) -> store::Result<Parts> {
         let (name, descriptor) = (view.name().to_owned(), view.descriptor().clone());
         if descriptor.kind() != ObjectKind::Value {
-            return Ok(Parts { name, descriptor, value: None, memories: vec![Memory::new(view, private, form)?] });
+            return Ok(Parts { name, descriptor, value: None, memories: vec![Memory::new(view, bytes, form)] });
         }
         let value = Arc::new(view.value()?);
         let memory = |number| Memory::of_part(value.clone(), Buffer(number), form);

@@ -15,6 +15,7 @@ use crate::source::{Element, Source, items_at};
 use crate::value::Place;
 
 mod parts;
+mod together;
 
 pub use parts::Value;
 
@@ -336,11 +337,16 @@ impl<M: Media> ObjectView<M> {
             return Err(Error::Unreadable { name: self.name().to_owned(), reason: "its bytes lie in parts" });
         }
         self.guard()?;
+        Ok(self.copied())
+    }
+
+    /// A copy of the bytes of what is no value, of which nothing is lost.
+    fn copied(&self) -> Vec<u8> {
         let mut bytes = pmem::zeroed(self.descriptor().payload_bytes() as usize);
         if !bytes.is_empty() {
             self.load(0, 0, &mut bytes);
         }
-        Ok(bytes)
+        bytes
     }
 
     /// A copy of its items, in the order in which they are stored.
@@ -373,27 +379,6 @@ impl ObjectView<Mapped> {
     /// `Unsupported` on device-DAX; `Io` when the process has too many mappings.
     pub fn private(&self) -> Result<Option<PrivateView>> {
         self.private_after(0)
-    }
-
-    /// A private view of each of several objects of one store; see [`ObjectView::private`]. Objects that lie side by side are
-    /// mapped together.
-    ///
-    /// # Errors
-    /// As [`ObjectView::private`]; then there is none.
-    pub fn private_each(views: &[ObjectView]) -> Result<Vec<Option<PrivateView>>> {
-        let waits = |view: &ObjectView| view.redo().is_some_and(|redo| redo.touches(0));
-        let is_plain = |view: &ObjectView| view.one_payload().is_some() && !waits(view);
-        let plain: Vec<&ObjectView> = views.iter().filter(|view| is_plain(view)).collect();
-        let Some(first) = plain.first() else { return views.iter().map(ObjectView::private).collect() };
-        // Held before they are mapped, as everything that is seen.
-        let held: Vec<_> = plain.iter().map(|view| view.one(0)).collect();
-        let lens = plain.iter().map(|view| view.descriptor().payload_bytes());
-        let wanted: Vec<_> = held.iter().map(HeldRegion::extent).zip(lens.clone()).collect();
-        let mappings = first.region().set().private_each(&wanted)?;
-        let private = |((region, len_bytes), mapping)| PrivateView::new(region, len_bytes, mapping);
-        let mut privates = held.into_iter().zip(lens).zip(mappings).map(private);
-        let of = |view: &ObjectView| if is_plain(view) { Ok(privates.next()) } else { view.private() };
-        views.iter().map(of).collect()
     }
 
     /// The length of a payload that lies in one extent.

@@ -33,7 +33,7 @@ fn arrays_survive_the_store_and_private_views_leave_them_alone() {
 }
 
 #[test]
-fn private_views_of_many_objects_are_those_of_each() {
+fn what_is_asked_of_many_objects_is_that_of_each() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::create(Mapped::new(), &dir.path().join("pool"), &PartOptions::single(64 << 20)).unwrap();
     let arrays: Vec<Vec<u64>> = [20_000, 0, 300_000, 10, 9_000].map(|items| (items..2 * items).collect()).into();
@@ -43,7 +43,11 @@ fn private_views_of_many_objects_are_those_of_each() {
     store.persist(&objects.collect::<Result<Vec<_>>>().unwrap(), &plain()).unwrap();
     let views = store.get_every().unwrap();
     let privates = ObjectView::private_each(&views).unwrap();
+    let copies = ObjectView::to_bytes_each(&views).unwrap();
     drop(views);
+    for (copy, array) in copies.iter().zip(&arrays) {
+        assert!(copy.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).eq(array.iter().copied()));
+    }
     for (private, array) in privates.iter().zip(&arrays) {
         let Some(private) = private else {
             assert!(array.is_empty());
