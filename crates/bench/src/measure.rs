@@ -405,13 +405,6 @@ impl Cell {
         (place, pages)
     }
 
-    /// Which pages it asks for, in words; nothing where it has no such key.
-    pub(crate) fn place_pages(&self) -> String {
-        self.memory()
-            .filter(|_| self.keys.contains_key("pages"))
-            .map_or_else(String::new, |_| format!("{:?}", self.place().1))
-    }
-
     /// The cell without these keys, to find those that differ in nothing else.
     pub fn without(&self, keys: &[&str]) -> BTreeMap<&str, &Value> {
         self.keys.iter().map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| !keys.contains(key)).collect()
