@@ -270,7 +270,8 @@ pub struct Needs {
 /// One repetition of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// A value of each metric, in their order; none where it has no meaning in this cell or cannot be resolved.
+    /// A value of each metric, in their order; none where it has no meaning in this cell. A measured time of 0 is one that the clock
+    /// cannot tell from none.
     pub values: Vec<Option<f64>>,
     /// How often a single operation took so many ticks of the clock.
     pub ticks: BTreeMap<u64, u64>,
