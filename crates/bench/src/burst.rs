@@ -100,6 +100,10 @@ impl Measure for Burst {
         })
     }
 
+    fn clock_steps(&self, cell: &Cell, metric: &str) -> f64 {
+        if metric == "line" { 1.0 / cell.real("lines") } else { 1.0 }
+    }
+
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let clock = Clock::get();
         let (access, lines) = (Access::named(cell.word("access")), cell.len("lines"));

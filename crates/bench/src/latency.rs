@@ -158,6 +158,10 @@ impl Measure for Latency {
         })
     }
 
+    fn clock_steps(&self, _cell: &Cell, metric: &str) -> f64 {
+        if ["isolated", "isolated-ticks"].contains(&metric) { 1.0 } else { 0.0 }
+    }
+
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let clock = Clock::get();
         let stores = Stores::of(cell);

@@ -45,6 +45,11 @@ pub trait Measure: Sync {
     fn model(&self, _cell: &Cell, _device: &'static DeviceProfile, _seed: u64) -> Result<Sample> {
         Err(Error::unavailable(format!("'{}' is not of the device, and has no modelled form", self.name())))
     }
+    /// By how many steps of the clock two values of a metric differ whose times differ by one: 1 for a single time between two readings, 0
+    /// where so many operations lie between them that a step is nothing.
+    fn clock_steps(&self, _cell: &Cell, _metric: &str) -> f64 {
+        0.0
+    }
     /// Whether a device that is modelled is waited for in real time: then [`Measure::sample`] runs on it, not
     /// [`Measure::model`].
     fn waits_for_devices(&self) -> bool {
