@@ -162,7 +162,7 @@ fn a_file_of_somebody_else_is_not_written_over() {
 fn a_signal_ends_a_run_in_order_and_says_how_it_goes_on() {
     for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
         let place = Place::new();
-        let child = start(&mut place.command(&[
+        let mut child = start(&mut place.command(&[
             "bench",
             "run",
             "load",
@@ -180,6 +180,9 @@ fn a_signal_ends_a_run_in_order_and_says_how_it_goes_on() {
         let journal = place.path("a run/journal.jsonl");
         let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
         while lines() < 3 {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("{status}: {}", finish(child).stderr);
+            }
             std::thread::yield_now();
         }
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
