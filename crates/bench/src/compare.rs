@@ -29,7 +29,7 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Their intervals meet, or they differ by less than what is tolerated.
+    /// Their intervals meet, or they differ by less than what is tolerated, or by a step of the clock.
     Same,
     /// They differ, for the better.
     Better,
@@ -44,11 +44,11 @@ pub struct Comparison {
     pub changes: Vec<Change>,
     /// Cells and metrics of which one run has too few samples.
     pub too_few: Vec<String>,
-    /// Cells that the first run has figures of, and the second one has measured in vain, with its reason.
+    /// Cells and metrics that the first run has figures of, and the second one has measured in vain, with its reason.
     pub lost: Vec<String>,
     /// Cells that only the first run has.
     pub only_before: Vec<String>,
-    /// Cells that only the second run has figures of.
+    /// Cells that only the second run has.
     pub only_after: Vec<String>,
     /// What makes the runs hard to compare, such as another machine.
     pub warnings: Vec<String>,
@@ -64,49 +64,76 @@ impl Comparison {
         let (first, second) = (by_name(before), by_name(after));
         let (mut pairs, mut too_few, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for (name, a) in &first {
-            let Some(b) = second.get(name) else { continue };
-            if a.metrics.is_empty() {
-                continue;
-            } else if [a.status, b.status].contains(&Status::Few) {
+            let Some(b) = second.get(name).filter(|_| !a.metrics.is_empty()) else { continue };
+            if a.status == Status::Few {
                 too_few.push(name.clone());
-            } else if b.metrics.is_empty() {
-                lost.push(format!("{name}: {}", b.reason.as_deref().unwrap_or("no figures")));
-            } else {
-                for (number, of_a) in a.metrics.iter().enumerate() {
-                    let Some(of_b) = b.found(&of_a.metric) else { continue };
-                    if of_a.count.min(of_b.count) < LEAST_VALUES {
-                        too_few.push(format!("{} of {name}", of_a.metric));
-                        continue;
+                continue;
+            }
+            match (b.status, &b.reason) {
+                (Status::Few, None) => too_few.push(name.clone()),
+                (Status::Few, Some(reason)) => lost.push(format!("{name}: {reason}")),
+                (_, reason) if b.metrics.is_empty() => {
+                    lost.push(format!("{name}: {}", reason.as_deref().unwrap_or("no figures")));
+                }
+                _ => {
+                    for (number, of_a) in a.metrics.iter().enumerate() {
+                        let of_b = b.found(&of_a.metric);
+                        if of_b.map_or(of_a.count, |of_b| of_b.count.min(of_a.count)) < LEAST_VALUES {
+                            too_few.push(format!("{} of {name}", of_a.metric));
+                        } else if let Some(of_b) = of_b {
+                            let tolerance = if number == 0 { tolerance } else { OTHERS * tolerance };
+                            let step = step(before, a, of_a).max(step(after, b, of_a));
+                            pairs.push((name, of_a, of_b, Tolerated { part: tolerance, step }));
+                        } else {
+                            lost.push(format!("{} of {name}: it has no value", of_a.metric));
+                        }
                     }
-                    pairs.push((name, of_a, of_b, if number == 0 { tolerance } else { OTHERS * tolerance }));
                 }
             }
         }
-        let width = width_for(pairs.len());
-        let changes = pairs.into_iter().map(|(name, a, b, tolerance)| change(name, a, b, width, tolerance)).collect();
-        let mut warnings = Vec::new();
-        let mut differ = |what: &str, a: &str, b: &str| {
-            if a != b {
-                warnings.push(format!("{what}: '{a}' before, '{b}' after"));
-            }
-        };
-        differ("CPU", &before.machine.cpu, &after.machine.cpu);
-        differ("CPUs", &before.machine.cpus.to_string(), &after.machine.cpus.to_string());
-        differ("kernel", &before.machine.kernel, &after.machine.kernel);
-        for (name, a) in &first {
-            if let Some(b) = second.get(name).filter(|b| b.page_bytes != a.page_bytes || b.provenance != a.provenance) {
-                let what = |cell: &CellResult| format!("{:?} in pages of {:?} bytes", cell.provenance, cell.page_bytes);
-                differ(name, &what(a), &what(b));
-            }
-        }
+        let width = width_for(2 * pairs.len());
+        let changes = pairs.into_iter().map(|(name, a, b, tolerated)| change(name, a, b, width, &tolerated)).collect();
         let (only_before, only_after) = (missing(&first, &second), missing(&second, &first));
-        Comparison { changes, too_few, lost, only_before, only_after, warnings }
+        Comparison { changes, too_few, lost, only_before, only_after, warnings: warnings(before, after) }
     }
 
     /// Whether something has become worse, or can no longer be measured.
     pub fn has_regressed(&self) -> bool {
         !self.lost.is_empty() || self.changes.iter().any(|change| change.verdict == Verdict::Worse)
     }
+}
+
+/// In what two runs differ, so that their figures may for that reason.
+fn warnings(before: &Results, after: &Results) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut differ = |what: &str, a: &str, b: &str| {
+        if a != b {
+            warnings.push(format!("{what}: '{a}' before, '{b}' after"));
+        }
+    };
+    let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+    let (a, b) = (&before.machine, &after.machine);
+    differ("CPU", &a.cpu, &b.cpu);
+    differ("CPUs", &a.cpus.to_string(), &b.cpus.to_string());
+    differ("kernel", &a.kernel, &b.kernel);
+    differ("governor", &or_unknown(&a.governor), &or_unknown(&b.governor));
+    differ("huge pages", &or_unknown(&a.huge_pages), &or_unknown(&b.huge_pages));
+    differ("prefetchers", &a.prefetchers, &b.prefetchers);
+    differ("remanent", &before.version, &after.version);
+    let time = |results: &Results| format!("{} ms", results.enough.sample_ns as f64 / 1e6);
+    differ("time of a sample", &time(before), &time(after));
+    let second = by_name(after);
+    for (name, a) in by_name(before) {
+        let place = |cell: &CellResult| {
+            let pages = cell.page_bytes.map_or(String::new(), |bytes| format!(" in pages of {bytes} bytes"));
+            Some(format!("{}{pages}", cell.provenance?.as_str()))
+        };
+        // Of a cell without figures it is not known.
+        if let (Some(a), Some(b)) = (place(a), second.get(&name).and_then(|b| place(b))) {
+            differ(&name, &a, &b);
+        }
+    }
+    warnings
 }
 
 type Named<'r> = BTreeMap<String, &'r CellResult>;
@@ -119,8 +146,9 @@ fn by_name(results: &Results) -> Named<'_> {
     results.cells.iter().map(|cell| (cell.cell.to_string(), cell)).collect()
 }
 
-/// How much wider than one by itself intervals have to be, so that all of so many hold together with 95 %: by the normal
-/// distribution, and Bonferroni's inequality (Dunn, *Multiple comparisons among means*, 1961).
+/// How much wider than one by itself intervals have to be, so that all of so many hold together with 95 %, by Bonferroni's inequality
+/// (Dunn, *Multiple comparisons among means*, 1961). It is a rule of thumb: bootstrap intervals of medians are scaled here as those of
+/// a normal variable would be.
 fn width_for(count: usize) -> f64 {
     two_sided(0.05 / count.max(1) as f64) / two_sided(0.05)
 }
@@ -134,15 +162,32 @@ fn two_sided(probability: f64) -> f64 {
     t - above / below
 }
 
+/// What a step of the clock is in a metric's unit; 0 where that is nothing to it.
+fn step(results: &Results, cell: &CellResult, found: &Found) -> f64 {
+    let (clock, steps) = (&results.machine, cell.cell.measure().clock_steps(&cell.cell, &found.metric));
+    let ticks = steps * clock.step_ticks as f64;
+    if found.unit == "ns" && ticks > 0.0 { ticks / clock.ticks_per_ns } else { ticks }
+}
+
+/// Differences that are none.
+struct Tolerated {
+    /// In parts of the first median.
+    part: f64,
+    /// A step of the clock: where all samples have the same number of steps, their interval is a point.
+    step: f64,
+}
+
 /// Two medians, whose intervals are taken so much wider.
-fn change(cell: &str, before: &Found, after: &Found, width: f64, tolerance: f64) -> Change {
+fn change(cell: &str, before: &Found, after: &Found, width: f64, tolerated: &Tolerated) -> Change {
     let ends = |found: &Found| {
         let Found { median, median_95, .. } = found;
         (median - width * (median - median_95.low), median + width * (median_95.high - median))
     };
     let ((low_before, high_before), (low_after, high_after)) = (ends(before), ends(after));
     let meet = low_before <= high_after && low_after <= high_before;
-    let is_small = (after.median - before.median).abs() <= tolerance * before.median.abs();
+    let difference = (after.median - before.median).abs();
+    // The step is what divisions have made of it.
+    let is_small = difference <= tolerated.part * before.median.abs() || difference <= 1.001 * tolerated.step;
     let verdict = match (after.median < before.median, before.better) {
         _ if meet || is_small => Verdict::Same,
         (true, Better::Less) | (false, Better::More) => Verdict::Better,
@@ -177,7 +222,7 @@ mod tests {
         let verdict = |better, before: (f64, f64, f64), after: (f64, f64, f64), tolerance| {
             let (before, after) =
                 (found(better, before.0, before.1, before.2), found(better, after.0, after.1, after.2));
-            change("c", &before, &after, 1.0, tolerance).verdict
+            change("c", &before, &after, 1.0, &Tolerated { part: tolerance, step: 0.0 }).verdict
         };
         let (ten, eleven) = ((9.9, 10.0, 10.1), (10.9, 11.0, 11.1));
         assert_eq!(verdict(Better::Less, ten, eleven, 0.02), Verdict::Worse);
@@ -196,8 +241,95 @@ mod tests {
         assert!(width_for(0) == 1.0 && width_for(1) == 1.0);
         assert!((width_for(50) - 3.290_5 / 1.959_96).abs() < 5e-4);
         let (before, after) = (found(Better::Less, 9.9, 10.0, 10.1), found(Better::Less, 10.2, 10.3, 10.4));
-        let verdict = |width| change("c", &before, &after, width, 0.0).verdict;
+        let verdict = |width| change("c", &before, &after, width, &Tolerated { part: 0.0, step: 0.0 }).verdict;
         assert_eq!((verdict(1.0), verdict(width_for(50))), (Verdict::Worse, Verdict::Same));
+    }
+
+    fn runs(name: &str, medians: &[(&str, f64)]) -> Results {
+        let cell = crate::plan::Plan::built_in(name).unwrap().cells().unwrap().remove(0);
+        Results { cells: vec![CellResult::for_test(medians, cell)], ..Results::for_test() }
+    }
+
+    /// A pair has two intervals, so those of one are wider than one by itself.
+    #[test]
+    fn both_intervals_of_a_pair_hold_together() {
+        let with = |low: f64, high: f64| {
+            let mut results = runs("load", &[("latency", (low + high) / 2.0)]);
+            results.cells[0].metrics[0].median_95 = Interval { low, high };
+            results
+        };
+        // Alone each ends where the other begins, but for a tenth of its half.
+        let comparison = Comparison::new(&with(9.0, 11.0), &with(11.1, 13.1), 0.0);
+        assert_eq!(comparison.changes[0].verdict, Verdict::Same);
+        let comparison = Comparison::new(&with(9.0, 11.0), &with(11.4, 13.4), 0.0);
+        assert_eq!(comparison.changes[0].verdict, Verdict::Worse);
+    }
+
+    /// Two ticks a nanosecond, in steps of 26.
+    #[test]
+    fn a_step_of_the_clock_is_no_difference() {
+        let verdicts = |name: &str, before: &[(&str, f64)], after: &[(&str, f64)]| {
+            let [before, after] = [before, after].map(|medians| {
+                let mut results = runs(name, medians);
+                (results.machine.step_ticks, results.machine.ticks_per_ns) = (26, 2.0);
+                results
+            });
+            let changes = Comparison::new(&before, &after, 0.02).changes;
+            changes.into_iter().map(|change| change.verdict).collect::<Vec<_>>()
+        };
+        let before = [("sustained", 91.0), ("isolated", 91.0), ("isolated-ticks", 182.0)];
+        let step_later = [("sustained", 104.0), ("isolated", 104.0), ("isolated-ticks", 208.0)];
+        let two_later = [("sustained", 117.0), ("isolated", 117.0), ("isolated-ticks", 234.0)];
+        use Verdict::{Same, Worse};
+        assert_eq!(verdicts("latency", &before, &step_later), [Worse, Same, Same]);
+        assert_eq!(verdicts("latency", &before, &two_later), [Worse; 3]);
+        let burst = |ns| [("burst", ns), ("line", ns)];
+        assert_eq!(verdicts("burst", &burst(91.0), &burst(104.0)), [Same; 2], "it has one line");
+    }
+
+    #[test]
+    fn what_makes_runs_hard_to_compare_is_told() {
+        let before = runs("load", &[("latency", 10.0)]);
+        assert_eq!(warnings(&before, &before), [""; 0]);
+        let mut after = before.clone();
+        after.version = "1".into();
+        after.enough.sample_ns *= 2;
+        let machine = &mut after.machine;
+        (machine.prefetchers, machine.governor) = ("off".into(), Some("powersave".into()));
+        machine.huge_pages = Some("never".into());
+        after.cells[0].page_bytes = Some(4096);
+        let told = warnings(&before, &after);
+        for what in [
+            "governor: 'unknown' before, 'powersave' after",
+            "huge pages: ",
+            "prefetchers: '' before, 'off' after",
+            "remanent: '0' before, '1' after",
+            "time of a sample: '20 ms' before, '40 ms' after",
+            "'measured' before, 'measured in pages of 4096 bytes' after",
+        ] {
+            assert!(told.iter().any(|told| told.contains(what)), "{what}: {told:?}");
+        }
+        // A cell without figures has no memory that could be another.
+        let mut without = before.clone();
+        (without.cells[0].provenance, without.cells[0].page_bytes) = (None, None);
+        assert_eq!((warnings(&before, &without).len(), warnings(&without, &before).len()), (0, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_any_more_is_told() {
+        let before = runs("load", &[("latency", 10.0), ("loads", 100.0)]);
+        let lost = |after: &Results| {
+            let comparison = Comparison::new(&before, after, 0.02);
+            assert_eq!(comparison.has_regressed(), !comparison.lost.is_empty());
+            comparison.lost
+        };
+        let without = lost(&runs("load", &[("latency", 10.0)]));
+        assert!(without.len() == 1 && without[0].starts_with("loads of load "), "{without:?}");
+        let mut few = runs("load", &[]);
+        few.cells[0].status = Status::Few;
+        assert_eq!(lost(&few), [""; 0], "there was no time");
+        few.cells[0].reason = Some("nothing is resolved".into());
+        assert!(lost(&few)[0].ends_with(": nothing is resolved"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Threads that work at the same time, each on a CPU of its own.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub fn pin(cpu: usize) -> Result<()> {
 pub fn alone() -> Result<Alone> {
     let before = sched_getaffinity(None).ok();
     pin(cpus()[0])?;
-    Ok(Alone { before })
+    Ok(Alone { before, watched: Some(Watched::new()) })
 }
 
 /// A thread that stays on one CPU.
@@ -65,10 +65,48 @@ pub fn alone() -> Result<Alone> {
 #[must_use]
 pub struct Alone {
     before: Option<CpuSet>,
+    watched: Option<Watched>,
+}
+
+/// How often threads that were to stay on their CPU came to another; nothing where the kernel does not say. Who changes what a process
+/// may use, as cpuset(7) can, moves them all the same.
+pub fn migrations() -> Option<u64> {
+    migrations_of_thread().map(|_| MIGRATIONS.load(Ordering::Relaxed))
+}
+
+static MIGRATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// How often this thread came to another CPU, of a kernel that tells (its documentation, scheduler/sched-debug).
+fn migrations_of_thread() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("se.nr_migrations"))?;
+    line.trim_start_matches([' ', ':']).trim().parse().ok()
+}
+
+/// Counts the migrations of this thread as long as it lives: that to the CPU on which it is to stay comes before, and what it does
+/// when it is let go after.
+#[derive(Debug)]
+struct Watched {
+    before: Option<u64>,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        Watched { before: migrations_of_thread() }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let (Some(before), Some(now)) = (self.before, migrations_of_thread()) {
+            MIGRATIONS.fetch_add(now - before, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
+        drop(self.watched.take());
         // What the thread had before it may have again.
         let _ = self.before.map(|before| sched_setaffinity(None, &before));
     }
@@ -195,9 +233,11 @@ where
             let (start, cpu) = (&start, cpus[number % cpus.len()]);
             let body = move || {
                 let pinned = pin(cpu);
+                let watched = pinned.is_ok().then(Watched::new);
                 start.wait().then(|| {
                     // Also when it is elsewhere: the others wait for it.
                     let result = work();
+                    drop(watched);
                     pinned.map(|()| result)
                 })
             };
@@ -453,6 +493,27 @@ mod tests {
         assert!(has_cpu_each(1) && !has_cpu_each(2));
         drop(alone);
         assert_eq!(cpus(), before);
+    }
+
+    #[test]
+    fn only_migrations_of_threads_that_are_to_stay_are_counted() {
+        let (Some(before), [first, .., last]) = (migrations(), &cpus()[..]) else {
+            println!("not run: the kernel tells no migrations, or there is one CPU");
+            return;
+        };
+        let all = sched_getaffinity(None).unwrap();
+        // It comes from another CPU, to which it may go back.
+        pin(*last).unwrap();
+        sched_setaffinity(None, &all).unwrap();
+        let moved = alone().unwrap();
+        assert_eq!(cpus(), [*first]);
+        drop(moved);
+        assert_eq!(migrations(), Some(before), "those of the program itself are none");
+        let moved = alone().unwrap();
+        // No other test moves a thread that is to stay.
+        pin(*last).unwrap();
+        drop(moved);
+        assert_eq!(migrations(), Some(before + 1));
     }
 
     #[test]

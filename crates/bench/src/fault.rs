@@ -119,6 +119,11 @@ impl Measure for Fault {
     }
 }
 
+/// Bytes that a sample takes beside the site's memory: of its own, and of its place.
+pub(crate) fn beside(cell: &Cell) -> (u64, u64) {
+    (0, cell.number("size"))
+}
+
 /// New memory that nobody has touched.
 struct Pages {
     base: *mut u8,

@@ -110,12 +110,12 @@ impl<'r> Seen<'r> {
     fn granule(&self) -> Option<Finding> {
         let words = [("access", "nt"), ("order", "random"), ("fence", "none"), ("threads", "1")];
         let by_block = numbered(self.curve("bandwidth", &words, "block", "bandwidth"));
-        let best = by_block.values().copied().fold(0.0, f64::max);
+        let (&best_block, &best) = by_block.iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
         let (&line, &of_line) = by_block.first_key_value().filter(|(block, _)| **block == 64)?;
         if by_block.len() < 3 || best <= 0.0 {
             return None;
         }
-        let (&knee, _) = by_block.iter().find(|(_, bandwidth)| **bandwidth >= 0.9 * best)?;
+        let (&knee, &of_knee) = by_block.iter().find(|(_, bandwidth)| **bandwidth >= 0.9 * best)?;
         let granule = if of_line < best / 2.0 { knee } else { line };
         Some(Finding {
             memory: self.memory.to_owned(),
@@ -123,8 +123,10 @@ impl<'r> Seen<'r> {
             found: format!("{} bytes", short_bytes(granule)),
             value: Some(granule as f64),
             because: format!(
-                "blocks of 64 bytes at random places reach {of_line:.2} GB/s, of {} bytes {best:.2} GB/s at most",
-                short_bytes(knee)
+                "blocks of 64 bytes at random places reach {of_line:.2} GB/s, of {} bytes {of_knee:.2} GB/s, and of {} bytes \
+                 {best:.2} GB/s, the most",
+                short_bytes(knee),
+                short_bytes(best_block)
             ),
         })
     }
@@ -282,19 +284,27 @@ mod tests {
 
     #[test]
     fn a_granule_is_claimed_only_if_lines_are_much_slower() {
-        let found = |small: f64, large: f64| {
+        let granule = |small: f64, large: f64| {
             let mut plan = crate::plan::Plan::built_in("bandwidth").unwrap();
             for (key, text) in [("access", "nt"), ("order", "random"), ("block", "64,128,256,512,1Ki")] {
                 plan.set(key, text).unwrap();
             }
-            let of = |block: u64| if block < 256 { small * block as f64 / 64.0 } else { large };
+            // A little more with every larger block.
+            let of = |block: u64| match block {
+                ..256 => small * block as f64 / 64.0,
+                _ => large + block as f64 / 1024.0,
+            };
             let cells = plan.cells().unwrap().into_iter();
             let results: Vec<CellResult> =
                 cells.map(|cell| CellResult::for_test(&[("bandwidth", of(cell.number("block")))], cell)).collect();
-            seen(&results).granule().unwrap().value
+            seen(&results).granule().unwrap()
         };
-        assert_eq!(found(3.0, 12.0), Some(256.0));
-        assert_eq!(found(10.0, 12.0), Some(64.0));
+        let found = granule(3.0, 12.0);
+        assert_eq!(found.value, Some(256.0));
+        let bandwidths =
+            "of 64 bytes at random places reach 3.00 GB/s, of 256 bytes 12.25 GB/s, and of 1Ki bytes 13.00 GB/s";
+        assert!(found.because.contains(bandwidths), "{}", found.because);
+        assert_eq!(granule(10.0, 12.0).value, Some(64.0));
     }
 
     #[test]

@@ -65,8 +65,9 @@ const AS_LEFT: usize = 16384;
 /// Bytes of which lines in random order are far enough apart that hardly any is the neighbour of one that was just met, with
 /// which a prefetcher brings it.
 const LEAST_COLD_BYTES: usize = 2 << 20;
-/// Lines so far apart share a set of a first-level cache, for it has as many sets as a page has lines.
-const SET_BYTES: usize = 4096;
+/// Sets of a first-level cache, as many as a page has lines, and lines that one has room for, at least.
+const SETS: usize = 64;
+const WAYS: usize = 8;
 /// Prefetchers do not leave a page.
 const PAGE_BYTES: usize = 4096;
 const NOTHING: Operation = Operation { store: Store::Nothing, flush: Flush::None, fence: Fence::None };
@@ -91,7 +92,7 @@ impl Measure for Latency {
             Key { name: "fence", about: "what waits for them", form: Fence::FORM, default: "none" },
             Key {
                 name: "state",
-                about: "how lines are before: in no cache (in random order only, which no prefetcher follows), clean, dirty, or as the operation before left them",
+                about: "how lines are before: in no cache (in an order that no prefetcher follows, such as random), clean, dirty, or as the operation before left them",
                 form: Form::Choice(&State::NAMES),
                 default: "left",
             },
@@ -157,6 +158,10 @@ impl Measure for Latency {
         })
     }
 
+    fn clock_steps(&self, _cell: &Cell, metric: &str) -> f64 {
+        if ["isolated", "isolated-ticks"].contains(&metric) { 1.0 } else { 0.0 }
+    }
+
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let clock = Clock::get();
         let stores = Stores::of(cell);
@@ -178,6 +183,12 @@ impl Measure for Latency {
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
         let stores = Stores::of(cell);
+        if stores.state != State::Left {
+            let state = stores.state.name();
+            return Err(Error::unavailable(format!(
+                "state {state}: a device that is modelled has no caches of the CPU"
+            )));
+        }
         let touch = stores.touch(device)?;
         let lines = || Walk::new(stores.pattern, stores.len_bytes / 64, seed);
         let mut walk = lines();
@@ -192,15 +203,13 @@ impl Measure for Latency {
     }
 }
 
-/// The median of single times, and how often each came; neither where the clock cannot tell the median from none.
+/// The median of single times, and how often each came; no median where there are no times. It is 0 where the clock cannot tell
+/// it from none: a sample that was left out for being short would make those that are left too long.
 pub(crate) fn told(clock: &Clock, times: Vec<u64>) -> (Option<f64>, BTreeMap<u64, u64>) {
-    let one = median(times.iter().map(|&ticks| ticks as f64).collect());
+    let one = Samples::new(times.iter().map(|&ticks| ticks as f64).collect()).map(|samples| samples.median());
     let mut counts = BTreeMap::new();
-    if !clock.resolves(one) {
-        return (None, counts);
-    }
     times.into_iter().for_each(|ticks| *counts.entry(ticks).or_default() += 1);
-    (Some(one), counts)
+    (one.map(|ticks| if clock.resolves(ticks) { ticks } else { 0.0 }), counts)
 }
 
 fn median(values: Vec<f64>) -> f64 {
@@ -231,11 +240,14 @@ impl Stores {
         match (self.state, self.pattern) {
             (State::Left, _) => Ok(()),
             (_, Pattern::SameLine | Pattern::Zipf(_)) => refused("lines that come again are as they were left".into()),
-            (State::Clean | State::Dirty, Pattern::Stride(bytes)) if bytes.is_multiple_of(SET_BYTES) => {
-                refused(format!("lines {bytes} bytes apart share a set of the cache, which has room for few"))
+            (State::Clean | State::Dirty, Pattern::Stride(bytes)) if WAYS * sets(bytes) < self.batch_len() => {
+                let (sets, batch) = (sets(bytes), self.batch_len());
+                refused(format!(
+                    "lines {bytes} bytes apart lie in {sets} of {SETS} sets of the cache, which have no room for {batch} of them"
+                ))
             }
-            (State::Cold, pattern) if !is_cold(pattern, prefetchers::state()) => refused(
-                "prefetchers bring the next lines of this order; ask for random, strides of pages, or --no-prefetchers"
+            (State::Cold, pattern) if !self.is_cold(pattern, prefetchers::state) => refused(
+                "prefetchers bring lines of this order; ask for random, a larger size in strides of pages, or --no-prefetchers"
                     .into(),
             ),
             (State::Cold, _) if self.len_bytes < LEAST_COLD_BYTES => {
@@ -265,6 +277,17 @@ impl Stores {
             (_, Flush::CleanPoDP) => Access::CleanPoDP,
         };
         Touch::new(device, access, fence, 64, false)
+    }
+
+    /// Whether lines stay out of the caches until they are stored to: no prefetcher follows an order that is random, or that leaves the
+    /// page at every step. Each row of a stride begins beside the one before, of which a prefetcher brings the neighbours: no line
+    /// may come in the same batch as that beside it.
+    fn is_cold(&self, pattern: Pattern, prefetchers: impl FnOnce() -> &'static str) -> bool {
+        match pattern {
+            Pattern::Stride(bytes) if bytes > PAGE_BYTES && self.len_bytes / bytes >= self.batch_len() => true,
+            Pattern::Sequential | Pattern::Stride(_) => prefetchers() == "off",
+            _ => true,
+        }
     }
 
     /// Operations of a batch.
@@ -345,14 +368,9 @@ impl Stores {
     }
 }
 
-/// Whether lines stay out of the caches until they are stored to: no prefetcher follows an order that is random, or that leaves the
-/// page at every step.
-fn is_cold(pattern: Pattern, prefetchers: &str) -> bool {
-    match pattern {
-        Pattern::Stride(bytes) if bytes > PAGE_BYTES => true,
-        Pattern::Sequential | Pattern::Stride(_) => prefetchers == "off",
-        _ => true,
-    }
+/// Sets of a first-level cache in which lines lie that are so far apart.
+fn sets(stride_bytes: usize) -> usize {
+    (SETS >> (stride_bytes / 64).trailing_zeros().min(SETS.ilog2())).max(1)
 }
 
 /// Brings lines into a state.
@@ -411,9 +429,7 @@ mod tests {
             let sample = Latency.sample(&cell, &mut Site::new([&cell], Duration::ZERO).unwrap(), 1).unwrap();
             assert_eq!(crew::cpus(), before, "the thread is let go again");
             assert!(sample.values[0].unwrap() > 0.0 && sample.overhead.unwrap() > 0.0, "{cell}: {sample:?}");
-            // Percentiles are those of single operations, and told with their median only.
-            assert_eq!(sample.values[1].is_some(), !sample.ticks.is_empty(), "{cell}");
-            assert!(sample.ticks.is_empty() || sample.ticks.values().sum::<u64>() == ISOLATED as u64, "{cell}");
+            assert!(sample.values[1].is_some() && sample.ticks.values().sum::<u64>() == ISOLATED as u64, "{cell}");
         }
     }
 
@@ -432,18 +448,54 @@ mod tests {
         }
         for order in ["sequential", "stride:128", "stride:4096"] {
             assert_eq!(is_refused("cold", order, "16Mi"), prefetchers::state() != "off", "{order}");
-            let pattern = Pattern::named(order).unwrap();
-            assert!(is_cold(pattern, "off") && !is_cold(pattern, "on") && !is_cold(pattern, "unknown"));
         }
         for state in ["clean", "dirty"] {
             assert!(is_refused(state, "same-line", "16Mi") && is_refused(state, "random", "2Ki"));
-            assert!(is_refused(state, "stride:1Mi", "1Gi"));
+            for order in ["stride:256", "stride:2Ki", "stride:4Ki", "stride:1Mi"] {
+                assert!(is_refused(state, order, "1Gi"), "{order}: more lines than sets have room for");
+            }
         }
         assert!(is_refused("cold", "random", "1Mi"));
         assert!(!is_refused("left", "same-line", "64"));
         if Flush::evicting().is_some() {
             assert!(!is_refused("cold", "random", "16Mi") && !is_refused("clean", "sequential", "4Ki"));
             assert!(!is_refused("cold", "stride:8Ki", "16Mi") && !is_refused("dirty", "stride:128", "16Mi"));
+            assert!(!is_refused("dirty", "stride:256", "4Ki"), "as few lines have room");
+        }
+    }
+
+    #[test]
+    fn lines_are_cold_that_no_prefetcher_brings() {
+        let is_cold = |order: &str, len_bytes, prefetchers| {
+            let pattern = Pattern::named(order).unwrap();
+            let operation = Operation { store: Store::Mov8, flush: Flush::None, fence: Fence::None };
+            let stores = Stores { operation, state: State::Cold, pattern, len_bytes };
+            stores.is_cold(pattern, || match prefetchers {
+                "" => panic!("it takes long to ask, and makes no difference"),
+                state => state,
+            })
+        };
+        for order in ["sequential", "stride:128", "stride:4096"] {
+            let of = |prefetchers| is_cold(order, 16 << 20, prefetchers);
+            assert_eq!((of("off"), of("on"), of("unknown")), (true, false, false), "{order}");
+        }
+        assert!(is_cold("random", 16 << 20, "") && is_cold("stride:8Ki", PREPARED * (8 << 10), ""));
+        // A batch has the first line of a row and that of the next, which is its neighbour.
+        let short = (PREPARED - 1) * (8 << 10);
+        assert!(!is_cold("stride:8Ki", short, "on") && is_cold("stride:8Ki", short, "off"));
+    }
+
+    /// How lines are is what a CPU has in its caches, of which a device knows nothing.
+    #[test]
+    fn a_device_that_is_modelled_knows_no_state() {
+        let of = |state, order| {
+            let keys = [("memory", "model:optane-100-dimm"), ("store", "nt64"), ("state", state), ("order", order)];
+            cells(&keys)[0].needs()
+        };
+        assert!(of("left", "random").is_ok());
+        for state in ["cold", "clean", "dirty"] {
+            assert!(matches!(of(state, "random"), Err(Error::Unavailable { .. })), "{state}");
+            assert!(of(state, "same-line").is_err(), "{state}");
         }
     }
 
@@ -466,10 +518,11 @@ mod tests {
     }
 
     #[test]
-    fn a_median_that_the_clock_cannot_tell_from_none_is_not_told_and_neither_are_its_percentiles() {
+    fn a_median_that_the_clock_cannot_tell_from_none_is_0() {
         let clock = Clock { ticks_per_ns: 2.0, step_ticks: 26, pair_ticks: 52 };
-        assert_eq!(told(&clock, vec![26, 52, 52, 52, 7800]), (None, BTreeMap::new()));
+        assert_eq!(told(&clock, vec![26, 52, 52, 52, 7800]), (Some(0.0), [(26, 1), (52, 3), (7800, 1)].into()));
         assert_eq!(told(&clock, vec![78, 78, 104]), (Some(78.0), [(78, 2), (104, 1)].into()));
+        assert_eq!(told(&clock, Vec::new()), (None, BTreeMap::new()));
     }
 
     #[test]

@@ -216,7 +216,7 @@ pub struct Disturbance {
     /// How often one gave it up itself, to wait.
     #[serde(default)]
     pub waits: u64,
-    /// How often the thread that leads the measurements came to another CPU; nothing where the kernel does not say.
+    /// How often threads that were to stay on their CPU came to another; nothing where the kernel does not say.
     #[serde(default)]
     pub migrations: Option<u64>,
 }
@@ -228,7 +228,7 @@ impl Disturbance {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let steal = text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse::<u64>().ok());
         let (switches, waits) = context_switches();
-        Disturbance { steal_ms: 10 * steal.unwrap_or(0), switches, waits, migrations: migrations() }
+        Disturbance { steal_ms: 10 * steal.unwrap_or(0), switches, waits, migrations: crew::migrations() }
     }
 
     /// What came since an earlier reading.
@@ -250,13 +250,6 @@ impl Disturbance {
             migrations: self.migrations.zip(other.migrations).map(|(one, another)| one + another),
         }
     }
-}
-
-/// How often this thread came to another CPU, of a kernel that tells (its documentation, scheduler/sched-debug).
-fn migrations() -> Option<u64> {
-    let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("se.nr_migrations"))?;
-    line.trim_start_matches([' ', ':']).trim().parse().ok()
 }
 
 /// Involuntary and voluntary context switches of the process (getrusage(2)).

@@ -45,6 +45,11 @@ pub trait Measure: Sync {
     fn model(&self, _cell: &Cell, _device: &'static DeviceProfile, _seed: u64) -> Result<Sample> {
         Err(Error::unavailable(format!("'{}' is not of the device, and has no modelled form", self.name())))
     }
+    /// By how many steps of the clock two values of a metric differ whose times differ by one: 1 for a single time between two readings, 0
+    /// where so many operations lie between them that a step is nothing.
+    fn clock_steps(&self, _cell: &Cell, _metric: &str) -> f64 {
+        0.0
+    }
     /// Whether a device that is modelled is waited for in real time: then [`Measure::sample`] runs on it, not
     /// [`Measure::model`].
     fn waits_for_devices(&self) -> bool {
@@ -270,7 +275,8 @@ pub struct Needs {
 /// One repetition of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// A value of each metric, in their order; none where it has no meaning in this cell or cannot be resolved.
+    /// A value of each metric, in their order; none where it has no meaning in this cell. A measured time of 0 is one that the clock
+    /// cannot tell from none.
     pub values: Vec<Option<f64>>,
     /// How often a single operation took so many ticks of the clock.
     pub ticks: BTreeMap<u64, u64>,
@@ -403,13 +409,6 @@ impl Cell {
         // Files and devices have the pages that they have: mapping one twice would be another of the same.
         let pages = if matches!(place, Place::Dram | Place::Node(_)) { pages } else { Pages::Huge };
         (place, pages)
-    }
-
-    /// Which pages it asks for, in words; nothing where it has no such key.
-    pub(crate) fn place_pages(&self) -> String {
-        self.memory()
-            .filter(|_| self.keys.contains_key("pages"))
-            .map_or_else(String::new, |_| format!("{:?}", self.place().1))
     }
 
     /// The cell without these keys, to find those that differ in nothing else.

@@ -75,8 +75,11 @@ impl Memory {
         let mut memory = match place {
             Place::Dram => Memory::anonymous(pages, None, len_bytes)?,
             Place::Node(node) => Memory::anonymous(pages, Some(*node), len_bytes)?,
-            Place::Striped(folders, chunk_bytes) => Memory::striped(folders, *chunk_bytes, len_bytes)?,
-            Place::Folder(folder) => Memory::file(folder, len_bytes)?,
+            Place::Striped(folders, chunk_bytes) => {
+                let stripe = Stripe { members: folders.len() as u16, chunk_bytes: *chunk_bytes };
+                Memory::in_files(place, stripe, len_bytes)?
+            }
+            Place::Folder(_) => Memory::in_files(place, Stripe::SINGLE, len_bytes)?,
             Place::Device(path) => Memory::device(path, len_bytes)?,
             Place::Modelled(name, _) => {
                 return Err(Error::memory(format!("a device that is modelled has none: {name}")));
@@ -116,17 +119,10 @@ impl Memory {
         Ok(memory)
     }
 
-    fn file(folder: &Path, len_bytes: usize) -> Result<Memory> {
-        let file = new_file(folder, len_bytes.next_multiple_of(HUGE_PAGE_BYTES) as u64)?;
-        Memory::mapped(vec![file], Stripe::SINGLE, len_bytes)
-    }
-
-    fn striped(folders: &[PathBuf], chunk_bytes: u64, len_bytes: usize) -> Result<Memory> {
-        let members = folders.len() as u64;
-        let chunks = (len_bytes as u64).div_ceil(chunk_bytes * members);
-        let member_bytes = Stripe::HEAD_BYTES + chunks * chunk_bytes;
-        let files = folders.iter().map(|folder| new_file(folder, member_bytes)).collect::<Result<Vec<_>>>()?;
-        Memory::mapped(files, Stripe { members: members as u16, chunk_bytes }, len_bytes)
+    fn in_files(place: &Place, stripe: Stripe, len_bytes: usize) -> Result<Memory> {
+        let files = files(place, len_bytes as u64);
+        let files = files.iter().map(|(folder, file_bytes)| new_file(folder, *file_bytes)).collect::<Result<_>>()?;
+        Memory::mapped(files, stripe, len_bytes)
     }
 
     fn device(path: &Path, len_bytes: usize) -> Result<Memory> {
@@ -135,7 +131,7 @@ impl Memory {
 
     fn mapped(files: Vec<MappedFile>, stripe: Stripe, len_bytes: usize) -> Result<Memory> {
         let media = Mapped::new();
-        let backing = files[0].backing().clone();
+        let backing = weakest(files.iter().map(MediaFile::backing)).expect("there is a file");
         let files: Vec<Arc<MappedFile>> = files.into_iter().map(Arc::new).collect();
         let map = media.map(&files, stripe, OpenMode::Writer)?;
         // What lies before the stripe is not striped.
@@ -197,6 +193,37 @@ impl Memory {
             Source::File { backing, .. } => Some(backing),
         }
     }
+}
+
+/// The folders in which memory of so many bytes has its files, and the bytes of each file; none for other places.
+pub(crate) fn files(place: &Place, len_bytes: u64) -> Vec<(&Path, u64)> {
+    match place {
+        Place::Folder(folder) => vec![(folder, len_bytes.next_multiple_of(HUGE_PAGE_BYTES as u64))],
+        Place::Striped(folders, chunk_bytes) => {
+            let chunks = len_bytes.div_ceil(chunk_bytes * folders.len() as u64);
+            folders.iter().map(|folder| (folder.as_path(), Stripe::HEAD_BYTES + chunks * chunk_bytes)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What several files are together: figures are of the device that they speak of only if each file is on one. The reasons of all
+/// are told.
+pub(crate) fn weakest<'b>(all: impl Iterator<Item = &'b Backing> + Clone) -> Option<Backing> {
+    let rank = |backing: &&Backing| match backing.provenance {
+        Provenance::Measured => 0,
+        Provenance::Emulated => 1,
+        Provenance::Modelled => 2,
+    };
+    let mut together = all.clone().max_by_key(rank)?.clone();
+    let mut reasons: Vec<&str> = Vec::new();
+    for backing in all {
+        if !reasons.contains(&backing.reason.as_str()) {
+            reasons.push(&backing.reason);
+        }
+    }
+    together.reason = reasons.join("; ");
+    Some(together)
 }
 
 /// A new file, which has a name only until it is open: whatever ends the process, nothing is left. Its blocks are allocated.
@@ -317,5 +344,20 @@ mod tests {
         let memory = Memory::new(&Place::Dram, Pages::Small, 4096).unwrap();
         assert_eq!((memory.page_bytes(), memory.backing()), (rustix::param::page_size(), None));
         assert!(Memory::new(&Place::Folder("/is/not/there".into()), Pages::Small, 64).is_err());
+    }
+
+    #[test]
+    fn a_stripe_is_no_more_than_its_weakest_file_wherever_that_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = Mapped::new().probe(folder.path()).unwrap().backing;
+        let of = |provenance, reason: &str| Backing { provenance, reason: reason.into(), ..found.clone() };
+        let (real, stands_in) = (of(Provenance::Measured, "a"), of(Provenance::Emulated, "b"));
+        for all in [[&real, &stands_in, &real], [&stands_in, &real, &real]] {
+            let together = weakest(all.into_iter()).unwrap();
+            assert_eq!(together.provenance, Provenance::Emulated);
+            assert_eq!(together.reason, format!("{}; {}", all[0].reason, if all[0] == &real { "b" } else { "a" }));
+        }
+        assert_eq!(weakest([&real, &real].into_iter()), Some(real.clone()));
+        assert_eq!(weakest(std::iter::empty()), None);
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use report::{Axis, AxisScale, Chart, Mark, Point, Provenance, Series};
+use report::{Axis, AxisScale, Chart, Interval, Mark, Point, Provenance, Series};
 
 use crate::findings::Finding;
 use crate::machine::Disturbance;
 use crate::measure::{self, Form, Key};
 use crate::plan::{Figure, Scale};
 use crate::results::{CellResult, Found, Results, Status};
+use crate::run::LEAST_VALUES;
 use crate::value::{self, Value};
 
 const STYLE: &str = "body{font:15px/1.45 sans-serif;max-width:62em;margin:2em auto;padding:0 1em;color:#222}\
@@ -158,7 +159,7 @@ pub fn meanwhile(disturbance: &Disturbance) -> String {
     let migrations = migrations.map_or("an unknown number of".into(), |count| count.to_string());
     format!(
         "{steal_ms} ms of CPU time went to other machines; threads had to give their CPU to others {switches} times, and waited \
-         {waits} times; the thread that leads came to another CPU {migrations} times"
+         {waits} times; threads that were to stay on theirs came to another CPU {migrations} times"
     )
 }
 
@@ -176,13 +177,18 @@ fn found(page: &mut String, results: &Results) {
 
 fn draw(page: &mut String, figure: &Figure, results: &Results) {
     let _ = writeln!(page, "<figure><h2>{}</h2>", escape(&figure.title));
-    let charts: Vec<String> = charts(figure, results).iter().filter_map(Chart::svg).collect();
-    if charts.is_empty() {
+    let charts = charts(figure, results);
+    let drawn: Vec<String> = charts.iter().filter_map(Chart::svg).collect();
+    if drawn.is_empty() {
         page.push_str("<p>No cell of this run has a figure for it.</p>");
     }
-    charts.iter().for_each(|svg| page.push_str(svg));
-    if drawn(figure, results).iter().any(|cell| cell.status != Status::Precise) {
-        page.push_str("<p>Hollow points and pale bars are of cells that are noisy, or have too few samples.</p>");
+    drawn.iter().for_each(|svg| page.push_str(svg));
+    let mut points = charts.iter().flat_map(|chart| &chart.series).flat_map(|series| &series.points);
+    if points.any(|point| point.mark == Mark::Hollow) {
+        page.push_str(
+            "<p>Hollow points, pale crosses and pale bars are of cells that are noisy or have too few samples, or less precise \
+             than the plan asks for.</p>",
+        );
     }
     if !figure.published.is_empty() {
         page.push_str("<table><tr><th>published, not measured here</th><th></th><th>source</th></tr>\n");
@@ -258,11 +264,10 @@ fn chart(figure: &Figure, results: &Results, is_of_it: impl Fn(&CellResult) -> b
         let Some(x) = place(cell) else { continue };
         let name = keys.iter().map(|key| named(key, &cell.cell.keys)).collect::<Vec<_>>().join(", ");
         let found = cell.found(&figure.y)?;
-        let Found { median, median_95, .. } = found;
         // A cell is precise by its first metric, but this may be another.
         let is_precise = cell.status == Status::Precise && found.is_precise(results.enough.precision);
         let mark = if is_precise { Mark::Full } else { Mark::Hollow };
-        let point = Point { x, y: *median, interval: Some(*median_95), mark };
+        let point = Point { x, y: found.median, interval: told_interval(found), mark };
         match series.iter_mut().find(|(known, _)| *known == name) {
             Some((_, points)) => points.push(point),
             None => series.push((name, vec![point])),
@@ -348,9 +353,11 @@ fn table(page: &mut String, name: &str, results: &Results) {
         varied.iter().for_each(|key| _ = write!(page, "<td>{}</td>", escape(&text(key, cell))));
         for metric in measure.metrics() {
             match cell.found(metric.name) {
-                Some(Found { median, median_95, .. }) => {
-                    let (low, high) = (short(median_95.low), short(median_95.high));
-                    let _ = write!(page, "<td class=\"n\" title=\"95 %: {low} to {high}\">{}</td>", short(*median));
+                Some(found) => {
+                    let title = told_interval(found).map_or(String::new(), |interval| {
+                        format!(" title=\"95 %: {} to {}\"", short(interval.low), short(interval.high))
+                    });
+                    let _ = write!(page, "<td class=\"n\"{title}>{}</td>", short(found.median));
                 }
                 None => page.push_str("<td></td>"),
             }
@@ -360,6 +367,11 @@ fn table(page: &mut String, name: &str, results: &Results) {
     }
     page.push_str("</table>\n");
     percentiles(page, &cells);
+}
+
+/// The interval of a median; none of few values, whose interval is as narrow as chance has it.
+fn told_interval(found: &Found) -> Option<Interval> {
+    (found.count >= LEAST_VALUES).then_some(found.median_95)
 }
 
 /// What is to be said beside a cell's figures.
@@ -416,14 +428,15 @@ fn percentiles(page: &mut String, cells: &[&CellResult]) {
     page.push_str("</table></details>\n");
 }
 
-/// A number in three or four digits.
+/// A number in three or four digits, however small it is.
 pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
         0.0 => "0".into(),
-        _ => format!("{value:.4}"),
+        size if size >= 1e-6 => format!("{value:.*}", (3.0 - size.log10().floor()) as usize),
+        _ => format!("{value:.3e}"),
     }
 }
 
@@ -465,6 +478,35 @@ mod tests {
         let marks = charts[0].series.iter().flat_map(|series| &series.points).map(|point| point.mark);
         assert_eq!(marks.filter(|mark| *mark == Mark::Hollow).count(), 1);
         assert!(html(&results).contains("Hollow"));
+        // The second metric of a precise cell may be imprecise by itself.
+        results.cells[0].status = Status::Precise;
+        results.figures[0].y = "latency-ticks".into();
+        let mut ticks = results.cells[0].metrics[0].clone();
+        (ticks.metric, ticks.median_95) = ("latency-ticks".into(), Interval { low: 0.0, high: 1e9 });
+        results.cells[0].metrics.push(ticks);
+        assert!(html(&results).contains("Hollow"));
+    }
+
+    #[test]
+    fn of_few_values_no_interval_is_told() {
+        let text =
+            "cells:\n- {measure: load, size: [4Ki, 8Ki]}\nfigures:\n- {title: t, measure: load, y: latency, x: size}";
+        let mut results = results(text, |_| vec![("latency", 7.0)]);
+        let told = |results: &Results| {
+            let drawn = charts(&results.figures[0], results).remove(0).series.remove(0).points;
+            let drawn = drawn.iter().filter(|point| point.interval.is_some()).count();
+            (html(results).matches("title=\"95 %: 7.00 to 7.00\"").count(), drawn)
+        };
+        assert_eq!(told(&results), (2, 2));
+        results.cells[0].metrics[0].count = LEAST_VALUES - 1;
+        assert_eq!(told(&results), (1, 1));
+    }
+
+    #[test]
+    fn small_numbers_keep_their_digits() {
+        let numbers = [0.0, 0.5, 0.00056, 0.00003, -0.00056, 1.0, 99.999, 12_345.6, 3e-9];
+        let texts = ["0", "0.5000", "0.0005600", "0.00003000", "-0.0005600", "1.00", "100.00", "12346", "3.000e-9"];
+        assert_eq!(numbers.map(short), texts);
     }
 
     #[test]

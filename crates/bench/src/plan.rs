@@ -243,7 +243,7 @@ impl Experiment {
                 let keys: Vec<&str> = measure.keys().iter().map(|key| key.name).collect();
                 return Err(at.refuse(format!("'{key}' is no key of {}; it has: {}", measure.name(), keys.join(", "))));
             };
-            let values = known.list(node.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
+            let values = known.list(node.values()?.iter().map(|item| item.parsed(|text| known.values(text))))?;
             experiment.sets.insert(known.name, values);
         }
         Ok(experiment)
@@ -431,6 +431,14 @@ mod tests {
             (
                 "cells:\n- measure: load\n  speed: 1",
                 "dir/p.yaml:3:3: 'speed' is no key of load; it has: memory, pages, size, chains, locality",
+            ),
+            (
+                "cells:\n- {measure: load, size: []}",
+                "dir/p.yaml:2:25: expected a value, or a list of some: this list is empty",
+            ),
+            (
+                "cells:\n- {measure: load}\nfigures:\n- {title: t, measure: load, y: latency, x: size, where: {size: []}}",
+                "dir/p.yaml:4:64: expected a value, or a list of some: this list is empty",
             ),
             ("cells:\n- {measure: load, keep: speed}", "dir/p.yaml:2:25: 'speed' is no key of load"),
             ("cells: 7", "dir/p.yaml:1:8: expected a list"),

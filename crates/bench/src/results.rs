@@ -82,7 +82,8 @@ pub enum Status {
     Precise,
     /// There are as many samples as the plan allows, or the time was over, and they differ by more.
     Noisy,
-    /// The time was over before there were as many samples as the plan asks for.
+    /// The time was over before there were as many samples as the plan asks for, or there are fewer values than it takes to say how
+    /// precise they are; or the clock resolves none, of which the reason tells.
     Few,
     /// It cannot be measured on this machine.
     Skipped,
@@ -107,7 +108,8 @@ pub struct Found {
     pub quartiles: Interval,
     /// The 95 % bootstrap interval of the median.
     pub median_95: Interval,
-    /// The samples, in the order in which they were taken, when they were asked for.
+    /// The samples, in the order in which they were taken, when they were asked for; a measured time of 0 is one that the clock cannot
+    /// tell from none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
 }

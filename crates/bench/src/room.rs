@@ -1,5 +1,6 @@
 //! How much memory a place has left: who populates more than there is, is ended by the kernel instead of told.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
-use crate::memory::Place;
+use crate::memory::{self, Place};
 
 /// Most bytes that are ever mapped: half of what addresses of 47 bits reach.
 pub const MOST_BYTES: u64 = 1 << 46;
@@ -17,24 +18,62 @@ pub const MOST_BYTES: u64 = 1 << 46;
 /// # Errors
 /// `NoRoom`, with what is needed and what there is.
 pub(crate) fn check(place: &Place, needed_bytes: u64) -> Result<()> {
+    let refuse = |needed_bytes, free_bytes| Err(Error::NoRoom { place: name(place), needed_bytes, free_bytes });
     let free_bytes = match place {
         Place::Dram => main_memory_bytes(),
         Place::Node(node) => main_memory_bytes().min(node_bytes(*node)),
-        Place::Folder(folder) => folder_bytes(folder)?,
-        Place::Striped(folders, _) => {
-            let first = folders.first().map_or(0, |folder| device(folder));
-            let is_one = folders.iter().all(|folder| device(folder) == first);
-            let rooms = folders.iter().map(|folder| folder_bytes(folder)).collect::<Result<Vec<_>>>()?;
-            // Folders of one file system share its room.
-            rooms.into_iter().min().unwrap_or(0).saturating_mul(if is_one { 1 } else { folders.len() as u64 })
-        }
-        // A device says itself how large it is, and nothing that is modelled is there.
-        Place::Device(_) | Place::Modelled(..) => u64::MAX,
+        // A file system says itself how much it has, a device how large it is, and nothing that is modelled is there.
+        Place::Folder(_) | Place::Striped(..) | Place::Device(_) | Place::Modelled(..) => u64::MAX,
     };
-    match needed_bytes <= free_bytes.min(MOST_BYTES) {
-        true => Ok(()),
-        false => Err(Error::NoRoom { place: name(place), needed_bytes, free_bytes: free_bytes.min(MOST_BYTES) }),
+    if needed_bytes > free_bytes.min(MOST_BYTES) {
+        return refuse(needed_bytes, free_bytes.min(MOST_BYTES));
     }
+    let files = memory::files(place, needed_bytes).into_iter().map(|(folder, bytes)| File::new(folder, bytes));
+    let files = files.collect::<Result<Vec<_>>>()?;
+    // A signal would end a process that writes more than it may to a file (setrlimit(2)).
+    let most_bytes = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    match lacking(&files, main_memory_bytes(), most_bytes) {
+        Some((needed_bytes, free_bytes)) => refuse(needed_bytes, free_bytes),
+        None => Ok(()),
+    }
+}
+
+/// A file that is to be made.
+#[derive(Clone, Copy, Debug)]
+struct File {
+    len_bytes: u64,
+    /// Its file system, and what that has left.
+    device: u64,
+    free_bytes: u64,
+    /// Whether that lies in main memory.
+    is_in_memory: bool,
+}
+
+impl File {
+    fn new(folder: &Path, len_bytes: u64) -> Result<File> {
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        let failed = |error: rustix::io::Errno| Error::io(folder, error.into());
+        let device = fs::metadata(folder).map_err(|error| Error::io(folder, error))?.dev();
+        let room = rustix::fs::statvfs(folder).map_err(failed)?;
+        let is_tmpfs = rustix::fs::statfs(folder).map_err(failed)?.f_type as u64 == TMPFS_MAGIC;
+        // A file system that has no size, such as ramfs.
+        let has_no_size = room.f_blocks == 0;
+        let free_bytes = if has_no_size { u64::MAX } else { room.f_bavail.saturating_mul(room.f_frsize) };
+        Ok(File { len_bytes, device, free_bytes, is_in_memory: is_tmpfs || has_no_size })
+    }
+}
+
+/// What files need together, and what there is of it, if that is less: files of one file system share its room, those of all that
+/// lie in main memory share that, and none is longer than the process may write.
+fn lacking(files: &[File], memory_bytes: u64, most_bytes: u64) -> Option<(u64, u64)> {
+    let sum = |is_one: &dyn Fn(&File) -> bool| -> u64 {
+        files.iter().filter(|file| is_one(file)).map(|file| file.len_bytes).sum()
+    };
+    let by_device: BTreeMap<u64, u64> = files.iter().map(|file| (file.device, file.free_bytes)).collect();
+    let of_devices = by_device.into_iter().map(|(device, free_bytes)| (sum(&|file| file.device == device), free_bytes));
+    let of_memory = (sum(&|file| file.is_in_memory), memory_bytes);
+    let of_files = files.iter().map(|file| (file.len_bytes, most_bytes));
+    of_devices.chain([of_memory]).chain(of_files).find(|(needed_bytes, free_bytes)| needed_bytes > free_bytes)
 }
 
 fn name(place: &Place) -> String {
@@ -49,16 +88,16 @@ fn name(place: &Place) -> String {
     }
 }
 
-fn device(folder: &Path) -> u64 {
-    fs::metadata(folder).map_or(0, |found| found.dev())
-}
-
-/// Main memory that can be had, but for a sixteenth: the rest of the machine goes on working. Where the system does not say,
-/// nothing is refused.
+/// Main memory that can be had. Where the system does not say, nothing is refused.
 fn main_memory_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free_bytes = field_kib(&text, "MemAvailable:").map_or(u64::MAX, |kib| kib << 10);
-    free_bytes.min(group_bytes().unwrap_or(u64::MAX)) / 16 * 15
+    but_for_others(free_bytes.min(group_bytes().unwrap_or(u64::MAX)))
+}
+
+/// All but a sixteenth: the rest of the machine goes on working.
+fn but_for_others(free_bytes: u64) -> u64 {
+    free_bytes / 16 * 15
 }
 
 /// What the process's control group and those that it is in may still have (cgroups(7), both versions); files' pages that
@@ -102,31 +141,17 @@ fn least_left(root: &Path, path: &str, [most, used, idle]: [&str; 3]) -> Option<
 
 /// What a NUMA node has free, and what of files it can let go.
 fn node_bytes(node: usize) -> u64 {
-    let Ok(text) = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")) else {
-        return u64::MAX;
-    };
-    let kib = |name: &str| field_kib(&text, name).unwrap_or(0);
-    (kib("MemFree:") + kib("Active(file):") + kib("Inactive(file):")) << 10
+    let text = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
+    text.map_or(u64::MAX, |text| node_bytes_in(&text))
+}
+
+fn node_bytes_in(text: &str) -> u64 {
+    let kib = |name: &str| field_kib(text, name).unwrap_or(0);
+    but_for_others((kib("MemFree:") + kib("Active(file):") + kib("Inactive(file):")) << 10)
 }
 
 fn field_kib(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.split_once(name)?.1.trim().strip_suffix(" kB")?.parse().ok())
-}
-
-/// What a file there can have: of tmpfs no more than of main memory, and never more than the process may write
-/// (setrlimit(2)), beyond which a signal would end it.
-fn folder_bytes(folder: &Path) -> Result<u64> {
-    const TMPFS_MAGIC: u64 = 0x0102_1994;
-    let failed = |error: rustix::io::Errno| Error::io(folder, error.into());
-    let room = rustix::fs::statvfs(folder).map_err(failed)?;
-    let is_memory = rustix::fs::statfs(folder).map_err(failed)?.f_type as u64 == TMPFS_MAGIC;
-    let free_bytes = match room.f_blocks {
-        // A file system that has no size, such as ramfs.
-        0 => u64::MAX,
-        _ => room.f_bavail.saturating_mul(room.f_frsize),
-    };
-    let of_memory = if is_memory || room.f_blocks == 0 { main_memory_bytes() } else { u64::MAX };
-    Ok(free_bytes.min(of_memory).min(getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]
@@ -141,7 +166,8 @@ mod tests {
         for place in [Place::Dram, Place::Node(0), of_folder, striped] {
             assert!(check(&place, 4096).is_ok(), "{place:?}");
             match check(&place, MOST_BYTES) {
-                Err(Error::NoRoom { needed_bytes: MOST_BYTES, free_bytes, .. }) => {
+                // Files are whole chunks, of which each has a beginning of its own.
+                Err(Error::NoRoom { needed_bytes: MOST_BYTES.., free_bytes, .. }) => {
                     assert!(free_bytes > 4096, "{place:?}");
                 }
                 other => panic!("{place:?}: {other:?}"),
@@ -149,6 +175,37 @@ mod tests {
         }
         assert!(check(&Place::Device("/dev/dax9.9".into()), MOST_BYTES + 1).is_err());
         assert!(check(&Place::Folder("/is/not/there".into()), 1).is_err());
+    }
+
+    #[test]
+    fn files_share_the_room_of_their_file_system_and_of_main_memory() {
+        let file = |device, is_in_memory| File { len_bytes: 100, device, free_bytes: 250, is_in_memory };
+        let lacking = |files: &[File], memory_bytes| super::lacking(files, memory_bytes, u64::MAX);
+        let (disk, other) = (file(1, false), file(2, false));
+        assert_eq!(lacking(&[disk, disk, other, other], 0), None);
+        assert_eq!(lacking(&[disk, other, disk, disk], 0), Some((300, 250)), "some share one, and others do not");
+        // File systems of their own, in one memory.
+        let in_memory = [file(3, true), file(4, true), file(5, true)];
+        assert_eq!((lacking(&in_memory, 300), lacking(&in_memory, 299)), (None, Some((300, 299))));
+        assert_eq!(lacking(&[disk, file(3, true)], 100), None);
+        assert_eq!(lacking(&[], 0), None);
+    }
+
+    #[test]
+    fn no_file_is_longer_than_the_process_may_write() {
+        let folder = Place::Folder("/a".into());
+        let files = |place: &Place, len_bytes| {
+            let files = memory::files(place, len_bytes).into_iter();
+            files
+                .map(|(_, len_bytes)| File { len_bytes, device: 1, free_bytes: u64::MAX, is_in_memory: false })
+                .collect::<Vec<_>>()
+        };
+        // What is asked for is within the limit, and what is allocated is not.
+        assert_eq!(lacking(&files(&folder, 3 << 20), 0, 3 << 20), Some((4 << 20, 3 << 20)));
+        assert_eq!(lacking(&files(&folder, 3 << 20), 0, 4 << 20), None);
+        let striped = Place::Striped(vec!["/a".into(), "/b".into()], 2 << 20);
+        let each = 2 << 20;
+        assert!(lacking(&files(&striped, 2 * each), 0, each).is_some_and(|(needed, _)| needed > each));
     }
 
     #[test]
@@ -179,5 +236,7 @@ mod tests {
         assert_eq!(field_kib("MemTotal:  9 kB\nMemAvailable:   7 kB\n", "MemAvailable:"), Some(7));
         assert_eq!(field_kib("Node 0 MemFree:        5 kB\n", "MemFree:"), Some(5));
         assert_eq!(field_kib("x", "MemFree:"), None);
+        let node = "Node 0 MemFree:  8 kB\nNode 0 Active(file):  4 kB\nNode 0 Inactive(file):  4 kB\n";
+        assert_eq!(node_bytes_in(node), 15 << 10, "a sixteenth is left to others");
     }
 }

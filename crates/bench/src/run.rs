@@ -4,25 +4,29 @@
 //! alike. No sample is dropped and none is smoothed; a cell whose samples differ too much is called noisy. What was measured is
 //! written to a journal as soon as it is, from which a run goes on that was interrupted.
 
+mod course;
 mod gate;
 mod journal;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
 use fastrand::Rng;
 use report::Provenance;
+use serde::{Deserialize, Serialize};
 
-use crate::clock::{Clock, monotonic_ns};
+use crate::clock::monotonic_ns;
 use crate::error::{Error, Result};
 use crate::findings::findings;
 use crate::machine::{Disturbance, Machine};
-use crate::measure::{Cell, Sample};
-use crate::plan::{Enough, Plan};
-use crate::results::{self, CellResult, Found, Results, SCHEMA, Status};
+use crate::measure::Cell;
+use crate::plan::Plan;
+use crate::results::{Results, SCHEMA};
 use crate::site::Site;
+use course::Course;
 use gate::Ceilings;
 use journal::{Entry, Journal, Turn};
 
@@ -61,28 +65,6 @@ pub enum Beginning {
 /// Values of a metric below which nothing is said of how precise it is: the interval of a few is as narrow as chance has it.
 pub const LEAST_VALUES: usize = 5;
 
-/// What becomes of a cell.
-#[derive(Debug, Default)]
-struct Course {
-    samples: Vec<Sample>,
-    disturbed: usize,
-    refused: Option<String>,
-    skipped: Option<String>,
-    /// Why no further sample could be taken.
-    failed: Option<String>,
-    is_finished: bool,
-    /// Half the interval in parts of the median, when it was looked at last.
-    half_width: Option<f64>,
-}
-
-/// Whether so many samples are looked at: an interval that is looked at whenever there is another sample is soon narrow by chance, and
-/// ends the run. Each time there are half as many again.
-fn is_looked_at(samples: usize, enough: &Enough) -> bool {
-    let looks =
-        std::iter::successors(Some(enough.least_rounds.max(LEAST_VALUES)), |count| Some(count + count.div_ceil(2)));
-    samples >= enough.most_rounds || looks.take_while(|count| *count <= samples).any(|count| count == samples)
-}
-
 /// Runs a plan; the journal is written into a folder, which exists. A cell that cannot be measured is skipped, with its
 /// reason. Before each sample `watch` is told how far the run is, and may end it.
 ///
@@ -105,9 +87,9 @@ pub fn run(
         Beginning::New { seed } => (Journal::create(folder, &cells, plan.enough, seed, &machine)?, Vec::new()),
         Beginning::Resumed { seed } => Journal::open(folder, &cells, plan.enough, seed, &machine)?,
     };
-    let mut courses: Vec<Course> = cells.iter().map(course).collect();
+    let mut courses: Vec<Course> = cells.iter().map(Course::new).collect();
     for entry in &entries {
-        courses[entry.cell].take_up(&entry.turn);
+        courses[entry.cell].go_on_with(entry);
     }
     for (cell, course) in cells.iter().zip(&mut courses) {
         course.look(cell, &plan.enough);
@@ -124,6 +106,7 @@ pub fn run(
             courses[cell].skip(error, &mut first_error);
         }
     }
+    same_memory(&cells, &courses, &mut site)?;
     let spent_ns = entries.last().map_or(0, |entry| entry.elapsed_ns);
     let no_disturbance = Disturbance { migrations: Some(0), ..Disturbance::default() };
     let mut running = Running {
@@ -134,7 +117,7 @@ pub fn run(
         began_ns,
         spent_ns,
         seed: journal.seed(),
-        rounds: courses.iter().map(|course| course.samples.len()).max().unwrap_or(0),
+        round: entries.last().map_or(0, |entry| entry.round + 1),
         earlier: entries.last().map_or(no_disturbance, |entry| entry.disturbance),
         before: Disturbance::so_far(),
         first_error,
@@ -169,9 +152,24 @@ pub fn run(
     Ok(results)
 }
 
-fn course(cell: &Cell) -> Course {
-    let skipped = cell.needs().err().map(|error| error.to_string());
-    Course { is_finished: skipped.is_some(), skipped, ..Course::default() }
+/// Refuses to go on where other memory is now than that of samples that there are, as when a file system is not mounted: what is
+/// still to come would be of that. A place that cannot be used now says nothing, nor one of which everything was measured.
+fn same_memory(cells: &[Cell], courses: &[Course], site: &mut Site) -> Result<()> {
+    let place = |cell: &Cell| cell.keys.get("memory").map(ToString::to_string);
+    let all = || cells.iter().zip(courses);
+    let goes_on: BTreeSet<_> =
+        all().filter(|(_, course)| !course.is_finished).filter_map(|(cell, _)| place(cell)).collect();
+    for (cell, course) in all().filter(|(cell, _)| place(cell).is_some_and(|place| goes_on.contains(&place))) {
+        if let (Some(before), Some(now)) = (&course.memory, site.describe(cell))
+            && *before != now
+        {
+            let place = place(cell).unwrap_or_default();
+            let what =
+                format!("the journal is of a run in which {place} was another memory: {before}; now it is {now}");
+            return Err(Error::unavailable(what));
+        }
+    }
+    Ok(())
 }
 
 struct Running<'r> {
@@ -183,8 +181,8 @@ struct Running<'r> {
     began_ns: u64,
     spent_ns: u64,
     seed: u64,
-    /// Rounds before this part of the run.
-    rounds: usize,
+    /// The round, counted from the run's begin: none comes again, for orders and data are drawn from its number.
+    round: u64,
     /// What disturbed the parts before this one.
     earlier: Disturbance,
     /// What there was before this part.
@@ -202,8 +200,8 @@ impl Running<'_> {
     ) -> Result<()> {
         let measurable = courses.iter().filter(|course| course.skipped.is_none()).count();
         let mut previous: Option<usize> = None;
-        for round in self.rounds.. {
-            let mut rng = Rng::with_seed(self.seed ^ (round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        loop {
+            let mut rng = Rng::with_seed(self.seed ^ self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut order: Vec<usize> = (0..self.cells.len()).filter(|&cell| !courses[cell].is_finished).collect();
             rng.shuffle(&mut order);
             if order.is_empty() {
@@ -225,8 +223,8 @@ impl Running<'_> {
                 previous = Some(cell);
                 self.sample(cell, &mut courses[cell], rng.u64(..), journal)?;
             }
+            self.round += 1;
         }
-        Ok(())
     }
 
     fn sample(&mut self, number: usize, course: &mut Course, seed: u64, journal: &mut Journal) -> Result<()> {
@@ -246,8 +244,11 @@ impl Running<'_> {
         };
         course.take_up(&turn);
         course.look(cell, &self.plan.enough);
+        // Once for a cell: another memory is not gone on with.
+        let memory = if course.memory.is_none() { self.site.describe(cell) } else { None };
+        course.memory = course.memory.take().or_else(|| memory.clone());
         let (elapsed_ns, disturbance) = (self.elapsed_ns(), self.disturbance());
-        journal.add(&Entry { cell: number, turn, elapsed_ns, disturbance })
+        journal.add(&Entry { cell: number, round: self.round, turn, memory, elapsed_ns, disturbance })
     }
 
     fn ceilings_of(&self, cell: &Cell) -> Ceilings {
@@ -276,119 +277,8 @@ impl Running<'_> {
     }
 }
 
-impl Course {
-    fn take_up(&mut self, turn: &Turn) {
-        match turn {
-            Turn::Sample { values, ticks, overhead, is_disturbed } => {
-                let ticks = ticks.iter().copied().collect();
-                self.samples.push(Sample { values: values.clone(), ticks, overhead: *overhead });
-                self.disturbed += usize::from(*is_disturbed);
-            }
-            Turn::Refused(reason) => {
-                self.refused = Some(reason.clone());
-                self.is_finished = true;
-            }
-        }
-    }
-
-    /// Ends it; samples that were taken are kept.
-    fn skip(&mut self, error: Error, first_error: &mut Option<Error>) {
-        match self.samples.is_empty() {
-            true => self.skipped = Some(error.to_string()),
-            false => self.failed = Some(error.to_string()),
-        }
-        self.is_finished = true;
-        first_error.get_or_insert(error);
-    }
-
-    /// Whether nothing at all came of it.
-    fn is_without_any(&self) -> bool {
-        self.skipped.is_some() || self.samples.is_empty() && self.refused.is_none()
-    }
-
-    fn values(&self, metric: usize) -> Vec<f64> {
-        self.samples.iter().filter_map(|sample| sample.values.get(metric).copied().flatten()).collect()
-    }
-
-    /// What was found of the first metric that has values.
-    fn first(&self, cell: &Cell) -> Option<Found> {
-        cell.measure().metrics().iter().enumerate().find_map(|(number, metric)| Found::of(metric, &self.values(number)))
-    }
-
-    /// Finds out whether there are enough samples, where it is time to.
-    fn look(&mut self, cell: &Cell, enough: &Enough) {
-        let taken = self.samples.len();
-        if self.is_finished || !is_looked_at(taken, enough) {
-            return;
-        }
-        let first = self.first(cell);
-        self.half_width = first.as_ref().map(Found::half_width);
-        // Where no sample has a value, more of them will not help.
-        let is_settled = first.is_none_or(|found| found.is_precise(enough.precision));
-        self.is_finished = taken >= enough.most_rounds || taken >= enough.least_rounds && is_settled;
-    }
-
-    /// Samples that are still to come, about: intervals narrow with the root of their number.
-    fn missing(&self, enough: &Enough) -> usize {
-        let taken = self.samples.len();
-        let parts = self.half_width.map_or(1.0, |half_width| half_width / enough.precision);
-        let wanted = (taken as f64 * parts * parts).ceil().min(enough.most_rounds as f64) as usize;
-        wanted.max(enough.least_rounds).max(taken + 1).saturating_sub(taken)
-    }
-
-    fn status(&self, cell: &Cell, enough: &Enough) -> Status {
-        let first = self.first(cell);
-        if self.skipped.is_some() {
-            return Status::Skipped;
-        } else if self.refused.is_some() {
-            return Status::Refused;
-        }
-        match first {
-            Some(found) if self.samples.len() >= enough.least_rounds && found.count >= LEAST_VALUES => {
-                if found.is_precise(enough.precision) { Status::Precise } else { Status::Noisy }
-            }
-            _ => Status::Few,
-        }
-    }
-
-    fn result(self, cell: Cell, enough: &Enough, keeps_samples: bool, site: &mut Site) -> CellResult {
-        let status = self.status(&cell, enough);
-        let is_believed = !matches!(status, Status::Skipped | Status::Refused);
-        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-        for (ticks, count) in self.samples.iter().flat_map(|sample| &sample.ticks) {
-            *counts.entry(*ticks).or_default() += count;
-        }
-        let clock = Clock::get();
-        let metrics = cell.measure().metrics().iter().enumerate();
-        let metrics = metrics.filter_map(|(number, metric)| {
-            let values = self.values(number);
-            let found = Found::of(metric, &values)?;
-            Some(Found { samples: if keeps_samples { values } else { Vec::new() }, ..found })
-        });
-        let place = if is_believed { site.describe(&cell) } else { None };
-        let is_unresolved = is_believed && !self.samples.is_empty() && self.first(&cell).is_none();
-        let unresolved = is_unresolved.then(|| "no sample has a value that the clock resolves".to_owned());
-        CellResult {
-            status,
-            reason: [&self.skipped, &self.refused, &self.failed].into_iter().flatten().next().cloned().or(unresolved),
-            provenance: place.as_ref().map(|place| place.provenance),
-            memory: place.as_ref().map(|place| place.text.clone()),
-            page_bytes: place.as_ref().and_then(|place| place.page_bytes),
-            metrics: if is_believed { metrics.collect() } else { Vec::new() },
-            percentiles_ns: results::percentiles(&counts)
-                .into_iter()
-                .filter(|_| is_believed)
-                .map(|(part, ticks)| (part, clock.ns(ticks as f64)))
-                .collect(),
-            overhead: self.samples.iter().filter_map(|sample| sample.overhead).reduce(f64::max),
-            disturbed: self.disturbed,
-            cell,
-        }
-    }
-}
-
 /// What a cell's memory really was.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Described {
     /// In words.
     pub text: String,
@@ -398,9 +288,20 @@ pub struct Described {
     pub page_bytes: Option<usize>,
 }
 
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.text, self.provenance.as_str())?;
+        self.page_bytes.map_or(Ok(()), |bytes| write!(f, ", pages of {bytes} bytes"))?;
+        f.write_str(")")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Sample;
+    use crate::plan::Enough;
+    use crate::results::Status;
 
     fn plan(text: &str) -> Plan {
         Plan::parse("p.yaml", text).unwrap()
@@ -414,72 +315,6 @@ mod tests {
     const RESUMED: Beginning = Beginning::Resumed { seed: None };
     /// A device that is modelled takes no time, and gives the same figures everywhere.
     const MODELLED: &str = "cells:\n- {measure: load, memory: 'model:ddr4', size: [1Mi, 2Mi]}\n";
-
-    fn course(values: &[Option<f64>]) -> (Course, Cell) {
-        let cell = Plan::built_in("load").unwrap().cells().unwrap().remove(0);
-        let mut course = Course::default();
-        for value in values {
-            let sample = Sample { values: vec![*value, None, None], ..Sample::default() };
-            course.take_up(&Turn::of(&sample, false));
-        }
-        (course, cell)
-    }
-
-    #[test]
-    fn a_few_values_and_none_at_all_are_never_precise() {
-        let status = |values: &[Option<f64>], least_rounds: usize| {
-            let (course, cell) = course(values);
-            let enough = Enough { least_rounds, most_rounds: 20, ..Enough::default() };
-            let mut course = course;
-            course.look(&cell, &enough);
-            (course.status(&cell, &enough), course.is_finished)
-        };
-        assert_eq!(status(&[Some(7.0)], 1), (Status::Few, false));
-        assert_eq!(status(&[Some(7.0); 4], 2), (Status::Few, false));
-        assert_eq!(status(&[Some(7.0); 5], 2), (Status::Precise, true));
-        assert_eq!(status(&[Some(7.0); 5], 6), (Status::Few, false));
-        assert_eq!(status(&[Some(1.0), Some(2.0), Some(3.0), Some(4.0), Some(5.0)], 5), (Status::Noisy, false));
-        assert_eq!(status(&[Some(7.0); 6], 5), (Status::Precise, false), "it is not looked at");
-        assert_eq!(status(&[Some(7.0); 8], 5), (Status::Precise, true));
-        assert_eq!(status(&[None; 5], 5), (Status::Few, true), "more samples would not help");
-        assert!(status(&[Some(1.0); 20], 20).1);
-        let (course, cell) = course(&[None; 5]);
-        let result = course.result(cell, &Enough::default(), false, &mut Site::new([], Duration::ZERO).unwrap());
-        assert!(result.reason.unwrap().contains("no sample has a value") && result.metrics.is_empty());
-    }
-
-    #[test]
-    fn intervals_are_looked_at_a_few_times() {
-        let looks = |least_rounds, most_rounds| {
-            let enough = Enough { least_rounds, most_rounds, ..Enough::default() };
-            (1..=most_rounds).filter(|count| is_looked_at(*count, &enough)).collect::<Vec<_>>()
-        };
-        assert_eq!(looks(5, 40), [5, 8, 12, 18, 27, 40]);
-        assert_eq!(looks(1, 9), [5, 8, 9]);
-        assert_eq!(looks(3, 3), [3]);
-    }
-
-    #[test]
-    fn what_is_still_to_come_follows_the_interval() {
-        let enough = Enough { precision: 0.02, least_rounds: 5, most_rounds: 40, ..Enough::default() };
-        let missing = |taken, half_width| {
-            let samples = vec![Sample::default(); taken];
-            Course { samples, half_width, ..Course::default() }.missing(&enough)
-        };
-        assert_eq!([missing(0, None), missing(3, None), missing(5, Some(0.04)), missing(5, Some(0.03))], [5, 2, 15, 7]);
-        assert_eq!([missing(39, Some(1.0)), missing(8, Some(0.01))], [1, 1]);
-    }
-
-    #[test]
-    fn samples_outlive_an_error_that_comes_later() {
-        let (mut course, cell) = course(&[Some(7.0); 5]);
-        let mut first_error = None;
-        course.skip(Error::unavailable("the disk is full".into()), &mut first_error);
-        assert!(course.is_finished && !course.is_without_any() && first_error.is_some());
-        let result = course.result(cell, &Enough::default(), false, &mut Site::new([], Duration::ZERO).unwrap());
-        assert_eq!((result.status, result.metrics[0].median), (Status::Precise, 7.0));
-        assert!(result.reason.unwrap().contains("the disk is full"));
-    }
 
     #[test]
     fn what_cannot_be_measured_is_skipped_and_the_rest_goes_on() {
@@ -539,7 +374,8 @@ mod tests {
         let disturbance = Disturbance { steal_ms: 1 << 40, switches: 0, waits: 0, migrations: Some(1 << 40) };
         let turn = Turn::Refused("it is not true".into());
         // Longer than any machine is up.
-        journal.add(&Entry { cell: 1, turn, elapsed_ns: 1 << 60, disturbance }).unwrap();
+        let entry = Entry { cell: 1, round: 0, turn, memory: None, elapsed_ns: 1 << 60, disturbance };
+        journal.add(&entry).unwrap();
         let began_s = journal.started_s();
         drop(journal);
         let more_time = Plan { enough: Enough { budget_ns: 2 << 60, ..plan.enough }, ..plan };
@@ -549,5 +385,53 @@ mod tests {
         assert!(results.disturbance.steal_ms >= 1 << 40 && results.elapsed_ns >= 1 << 60);
         assert!(results.disturbance.migrations.is_none_or(|count| count >= 1 << 40));
         assert_eq!(results.started_s, began_s);
+    }
+
+    /// The journal of a run whose first cell has a sample, of this memory, in the round with this number.
+    fn begun(plan: &Plan, folder: &Path, memory: Option<Described>, round: u64) {
+        let mut journal = Journal::create(folder, &plan.cells().unwrap(), plan.enough, 1, &Machine::this()).unwrap();
+        let turn = Turn::of(&Sample { values: vec![Some(7.0), None, None], ..Sample::default() }, false);
+        let disturbance = Disturbance::default();
+        journal.add(&Entry { cell: 0, round, turn, memory, elapsed_ns: 1, disturbance }).unwrap();
+    }
+
+    fn described(text: &str) -> Option<Described> {
+        Some(Described { text: text.into(), provenance: Provenance::Emulated, page_bytes: Some(4096) })
+    }
+
+    #[test]
+    fn samples_of_two_memories_are_not_put_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan(&format!("rounds: 5\n{MODELLED}"));
+        begun(&plan, folder.path(), described("persistent memory"), 0);
+        let error = go(&plan, folder.path(), RESUMED).unwrap_err().to_string();
+        assert!(error.contains("model:ddr4 was another memory: persistent memory (emulated, pages of"), "{error}");
+    }
+
+    #[test]
+    fn figures_are_of_the_memory_that_was_there_when_they_were_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan("rounds: 5\ncells:\n- {measure: load, memory: /is/not/there, size: 4Ki}\n");
+        begun(&plan, folder.path(), described("persistent memory"), 0);
+        let cell = go(&plan, folder.path(), RESUMED).unwrap().cells.remove(0);
+        assert_eq!((cell.status, cell.metrics[0].count), (Status::Few, 1));
+        assert_eq!((cell.provenance, cell.page_bytes), (Some(Provenance::Emulated), Some(4096)));
+        assert!(cell.memory.unwrap() == "persistent memory" && cell.reason.unwrap().contains("/is/not/there"));
+    }
+
+    /// Else orders and data come again that were drawn before.
+    #[test]
+    fn no_round_comes_again_after_an_interruption() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan(&format!("rounds: 5\n{MODELLED}"));
+        // An interruption within a round leaves fewer samples than there were rounds.
+        begun(&plan, folder.path(), None, 40);
+        go(&plan, folder.path(), RESUMED).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("journal.jsonl")).unwrap();
+        let entries: Vec<Entry> = text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(entries.iter().map(|entry| entry.round).min(), Some(40));
+        assert!(entries.len() == 10 && entries[1..].iter().all(|entry| entry.round > 40));
+        let with_memory = entries.iter().filter(|entry| entry.memory.is_some()).count();
+        assert_eq!(with_memory, 2, "what it was is told once for each cell");
     }
 }

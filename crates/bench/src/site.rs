@@ -1,7 +1,7 @@
 //! Where cells are measured: the memory that they share, and how long a sample takes.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::code;
 use crate::error::{Error, Result};
 use crate::join::{Input, Relations};
 use crate::measure::Cell;
-use crate::memory::{Memory, Pages, Place};
+use crate::memory::{self, Memory, Pages, Place};
 use crate::run::Described;
 
 /// Memory of each place and page size, which cells take turns to use.
@@ -127,15 +127,17 @@ fn described_place(cell: &Cell) -> Option<Described> {
             let text = format!("modelled: {}", cell.device()?.source);
             Some(Described { text, provenance: Provenance::Modelled, page_bytes: None })
         }
-        Place::Striped(folders, _) => described_path(&folders[0]),
-        Place::Folder(path) | Place::Device(path) => described_path(&path),
+        Place::Striped(folders, _) => described_paths(&folders),
+        Place::Folder(path) | Place::Device(path) => described_paths(&[path]),
     }
 }
 
-fn described_path(path: &Path) -> Option<Described> {
-    let found = pmem::Mapped::new().probe(path).ok()?;
-    let (text, provenance) = (found.backing.reason.clone(), provenance_of(&found.backing));
-    Some(Described { text, provenance, page_bytes: None })
+fn described_paths(paths: &[PathBuf]) -> Option<Described> {
+    let probe = |path: &PathBuf| Some(pmem::Mapped::new().probe(path).ok()?.backing);
+    let found = paths.iter().map(probe).collect::<Option<Vec<_>>>()?;
+    let backing = memory::weakest(found.iter())?;
+    let provenance = provenance_of(&backing);
+    Some(Described { text: backing.reason, provenance, page_bytes: None })
 }
 
 fn provenance_of(backing: &pmem::Backing) -> Provenance {

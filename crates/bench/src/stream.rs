@@ -326,7 +326,8 @@ impl Order {
     }
 }
 
-/// Puts what is stored into every word of the first bytes, if it is not there: whoever puts something else there says so.
+/// Puts what is stored into every word of the first bytes, if it is not there: whoever puts something else there says so. Nothing of it
+/// is left in the caches: what is measured next would write the end of it back.
 pub fn fill(memory: &mut Memory, len_bytes: usize) {
     if memory.filled_bytes >= len_bytes {
         return;
@@ -339,6 +340,7 @@ pub fn fill(memory: &mut Memory, len_bytes: usize) {
         let one = Blocks::List(&addresses);
         code::blocks(Access::Store, Width::Bytes16, Fence::OF_STORES, one, len_bytes / LINE_BYTES, &mut line);
     }
+    code::evict(memory, len_bytes);
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ names. Every key of a measurement is an option too, and takes values, ranges and
 measurements of the plan that have it.
 
 The folder gets results.json, results.csv, report.html and journal.jsonl, from which --resume goes on with a run that was \
-interrupted: after Ctrl-C, SIGTERM or SIGHUP it says how. Nothing else is written, but files in the folders that --memory names, which lose \
+interrupted: after Ctrl-C, SIGTERM, SIGHUP or SIGQUIT it says how. Nothing else is written, but files in the folders that --memory names, which lose \
 their names as soon as they are open. A cell that cannot be measured, or for which there is no room, is skipped, with its reason. A device is written over only when --overwrite names it.
 
 Examples:
@@ -57,8 +57,9 @@ Examples:
   remanent bench explain bandwidth --threads 1:*2:64";
 
 const COMPARE_HELP: &str = "\
-A cell is better or worse when the 95 % intervals of its medians are apart and the medians differ by more than the tolerance. The exit \
-code is 5 when one is worse.
+A metric of a cell is better or worse when the intervals of its medians are apart and the medians differ by more than the tolerance, \
+of metrics that are not the cell's first by more than twice that, and by more than a step of the clock. The intervals are so wide that \
+all of them hold together with about 95 %. The exit code is 5 when one is worse, or cannot be measured any more.
 
 Examples:
   remanent bench compare before/results.json after/results.json

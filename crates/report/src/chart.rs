@@ -75,7 +75,7 @@ pub enum Mark {
     /// In full.
     #[default]
     Full,
-    /// As an outline, or pale as a bar: one that is to be doubted.
+    /// As an outline, or pale as a bar or a cross: one that is to be doubted.
     Hollow,
 }
 
@@ -97,8 +97,11 @@ const COLOURS: [RGBColor; 8] = [
 const FONT: &str = "sans-serif";
 /// Of the place between two words, the part that bars take.
 const BARS: f64 = 0.8;
-/// How much of its colour a hollow bar has.
+/// How much of its colour a hollow bar or cross has.
 const PALE: f64 = 0.3;
+
+/// The size of the shape on a bar.
+const ON_BAR: i32 = 4;
 
 type Drawing<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Keyed, Keyed>>;
 
@@ -187,7 +190,7 @@ impl Chart {
         };
         top.draw_text(&title, &(FONT, 15).into_text_style(&top), (12, 8))?;
         if series.len() > 1 {
-            draw_legend(&top, series)?;
+            self.draw_legend(&top, series)?;
         }
         let (x_keys, y_keys) = (self.x.scale.keys(x), self.y.scale.keys(y));
         let mut chart: Drawing<'_> = ChartBuilder::on(&plot)
@@ -210,10 +213,39 @@ impl Chart {
             .axis_desc_style((FONT, 13))
             .draw()?;
         for (number, one) in series.iter().enumerate() {
-            match self.x.scale {
-                AxisScale::Words(_) => draw_bars(&mut chart, one, number, series.len(), y.0)?,
-                _ => draw_line(&mut chart, one, number)?,
+            match self.has_bars() {
+                true => draw_bars(&mut chart, one, number, series.len(), y.0)?,
+                false => draw_line(&mut chart, one, number)?,
             }
+        }
+        Ok(())
+    }
+
+    fn has_bars(&self) -> bool {
+        matches!(self.x.scale, AxisScale::Words(_))
+    }
+
+    /// Beside each name what its points look like; bars have their shape on them.
+    fn draw_legend(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        series: &[Series],
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let style = (FONT, 12).into_text_style(area);
+        for (number, one) in series.iter().enumerate() {
+            let (row, column) = (number / LEGEND_COLUMNS, number % LEGEND_COLUMNS);
+            let (x, y) = (14 + 234 * column as i32, 32 + LEGEND_ROW as i32 * row as i32);
+            let middle = (x + 6, y + 4);
+            if self.has_bars() || shape(number) == Shape::Circle {
+                area.draw(&Rectangle::new([(x, y), (x + 12, y + 8)], colour(number).filled()))?;
+            }
+            let (colour, size) = if self.has_bars() { (WHITE, ON_BAR) } else { (colour(number), 6) };
+            match shape(number) {
+                Shape::Circle => {}
+                Shape::Triangle => area.draw(&TriangleMarker::new(middle, size, colour.filled()))?,
+                Shape::Cross => area.draw(&Cross::new(middle, size - 1, colour.stroke_width(2)))?,
+            }
+            area.draw_text(&one.name, &style, (x + 18, y - 2))?;
         }
         Ok(())
     }
@@ -239,36 +271,28 @@ fn legend_height(series: usize) -> u32 {
     if series > 1 { LEGEND_ROW * series.div_ceil(LEGEND_COLUMNS) as u32 } else { 0 }
 }
 
-fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &[Series]) -> Result<(), Box<dyn std::error::Error>> {
-    let style = (FONT, 12).into_text_style(area);
-    for (number, one) in series.iter().enumerate() {
-        let (row, column) = (number / LEGEND_COLUMNS, number % LEGEND_COLUMNS);
-        let (x, y) = (14 + 234 * column as i32, 32 + LEGEND_ROW as i32 * row as i32);
-        match shape(number) {
-            Shape::Circle => area.draw(&Rectangle::new([(x, y), (x + 12, y + 8)], colour(number).filled()))?,
-            Shape::Triangle => area.draw(&TriangleMarker::new((x + 6, y + 4), 6, colour(number).filled()))?,
-            Shape::Cross => area.draw(&Cross::new((x + 6, y + 4), 5, colour(number).stroke_width(2)))?,
-        }
-        area.draw_text(&one.name, &style, (x + 18, y - 2))?;
-    }
-    Ok(())
-}
-
 fn draw_line(chart: &mut Drawing<'_>, series: &Series, number: usize) -> Result<(), Box<dyn std::error::Error>> {
     let colour = colour(number);
     let points = || series.points.iter();
     chart.draw_series(LineSeries::new(points().map(|point| (point.x, point.y)), colour.stroke_width(2)))?;
-    let style = |point: &Point| match point.mark {
-        Mark::Full => colour.filled(),
-        Mark::Hollow => colour.stroke_width(1),
-    };
-    let at = |point: &Point| (point.x, point.y);
-    match shape(number) {
-        Shape::Circle => _ = chart.draw_series(points().map(|point| Circle::new(at(point), 3, style(point))))?,
-        Shape::Triangle => {
-            _ = chart.draw_series(points().map(|point| TriangleMarker::new(at(point), 4, style(point))))?;
+    for (mark, style) in [(Mark::Full, colour.filled()), (Mark::Hollow, colour.stroke_width(1))] {
+        let places = points().filter(|point| point.mark == mark).map(|point| (point.x, point.y));
+        match (shape(number), mark) {
+            (Shape::Circle, _) => _ = chart.draw_series(places.map(|at| Circle::new(at, 3, style)))?,
+            (Shape::Triangle, Mark::Full) => {
+                _ = chart.draw_series(places.map(|at| TriangleMarker::new(at, 4, style)))?;
+            }
+            // The library's triangles are always full.
+            (Shape::Triangle, Mark::Hollow) => {
+                let outline = || PathElement::new(vec![(0, -4), (4, 2), (-4, 2), (0, -4)], style);
+                _ = chart.draw_series(places.map(|at| EmptyElement::at(at) + outline()))?;
+            }
+            (Shape::Cross, _) => {
+                let part = if mark == Mark::Full { 1.0 } else { PALE };
+                let style = colour.mix(part).stroke_width(2);
+                _ = chart.draw_series(places.map(|at| Cross::new(at, 3, style)))?;
+            }
         }
-        Shape::Cross => _ = chart.draw_series(points().map(|point| Cross::new(at(point), 3, style(point))))?,
     }
     draw_intervals(chart, points().map(|point| (point.x, point)), colour)
 }
@@ -290,6 +314,16 @@ fn draw_bars(
     let bar =
         |point: &Point| Rectangle::new([(left(point), floor), (left(point) + width * 0.94, point.y)], style(point));
     chart.draw_series(series.points.iter().map(bar))?;
+    let middles = series.points.iter().map(|point| (left(point) + width * 0.47, (floor + point.y) / 2.0));
+    match shape(number) {
+        Shape::Circle => {}
+        Shape::Triangle => {
+            _ = chart.draw_series(middles.map(|at| TriangleMarker::new(at, ON_BAR, WHITE.filled())))?;
+        }
+        Shape::Cross => {
+            _ = chart.draw_series(middles.map(|at| Cross::new(at, ON_BAR - 1, WHITE.stroke_width(2))))?;
+        }
+    }
     draw_intervals(chart, series.points.iter().map(|point| (left(point) + width / 2.0, point)), BLACK)
 }
 
@@ -387,7 +421,7 @@ fn steps(low: f64, high: f64, step: f64) -> Vec<f64> {
     (first..=last).take(64).map(|number| number as f64 * step).collect()
 }
 
-/// A number in three digits, or all before the point.
+/// A number in three digits, or all before the point, however small it is.
 fn short(value: f64) -> String {
     let text = match value.abs() {
         0.0 => return "0".into(),
@@ -395,7 +429,7 @@ fn short(value: f64) -> String {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
+        size => format!("{value:.*}", (2.0 - size.log10().floor()) as usize),
     };
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
@@ -436,11 +470,15 @@ mod tests {
         assert!(!bars.contains("<circle") && bars.matches("<rect").count() >= 6);
     }
 
+    fn many(x: AxisScale, series: usize) -> Chart {
+        let one = chart(x, AxisScale::Linear);
+        let named = |number| Series { name: format!("s{number}"), ..one.series[0].clone() };
+        Chart { series: (0..series).map(named).collect(), ..one }
+    }
+
     #[test]
     fn many_series_can_be_told_apart_and_leave_the_plot_its_room() {
-        let mut many = chart(AxisScale::Linear, AxisScale::Linear);
-        many.series = (0..60).map(|number| Series { name: format!("s{number}"), ..many.series[0].clone() }).collect();
-        let svg = many.svg().unwrap();
+        let svg = many(AxisScale::Linear, 60).svg().unwrap();
         assert!((0..60).all(|number| svg.contains(&format!("s{number}\n"))));
         assert!(svg.contains(&format!("height=\"{}\"", SIZE.1 + 20 * LEGEND_ROW)));
         assert!(svg.contains("<polygon") && svg.matches("<circle").count() < 60 * 3);
@@ -448,15 +486,34 @@ mod tests {
     }
 
     #[test]
-    fn a_hollow_point_looks_different() {
+    fn a_hollow_point_looks_different_whatever_its_shape() {
         for scale in [AxisScale::Linear, AxisScale::Words(vec!["a".into(), "b".into(), "c".into()])] {
-            let full = chart(scale, AxisScale::Linear);
-            let mut hollow = full.clone();
-            hollow.series[0].points[1].mark = Mark::Hollow;
-            let (full, hollow) = (full.svg().unwrap(), hollow.svg().unwrap());
-            let shapes = |svg: &str| svg.matches("<circle").count() + svg.matches("<rect").count();
-            assert!(full != hollow && shapes(&full) == shapes(&hollow));
+            let full = many(scale, 3 * COLOURS.len());
+            for number in [0, COLOURS.len(), 2 * COLOURS.len()] {
+                let mut hollow = full.clone();
+                hollow.series[number].points[1].mark = Mark::Hollow;
+                // What is drawn, in whatever order.
+                let drawn = |chart: &Chart| {
+                    let svg = chart.svg().unwrap();
+                    let mut lines: Vec<String> = svg.lines().map(str::to_owned).collect();
+                    lines.sort_unstable();
+                    lines
+                };
+                let (full, hollow) = (drawn(&full), drawn(&hollow));
+                assert!(full != hollow && full.len() == hollow.len(), "{:?}", shape(number));
+            }
         }
+    }
+
+    /// Series of one colour have bars with other shapes on them, which stand in the legend too.
+    #[test]
+    fn bars_of_one_colour_can_be_told_apart() {
+        let shapes = |series: usize| {
+            let words = AxisScale::Words(vec!["a".into(), "b".into(), "c".into()]);
+            let svg = many(words, series).svg().unwrap();
+            svg.matches("<polygon").count()
+        };
+        assert_eq!((shapes(COLOURS.len()), shapes(COLOURS.len() + 1)), (0, 3 + 1));
     }
 
     #[test]
@@ -478,7 +535,10 @@ mod tests {
     fn numbers_beside_axes_are_round() {
         assert_eq!([6.0, 12.0, 30.0].map(|place| AxisScale::Log2.label(place)), ["64", "4Ki", "1Gi"]);
         assert_eq!([0.0, 2.0, -1.0, 7.0].map(|place| AxisScale::Log10.label(place)), ["1", "100", "0.1", "10M"]);
-        assert_eq!([0.0, 2.5, 1234.0].map(short), ["0", "2.5", "1234"]);
+        assert_eq!(
+            [0.0, 2.5, 1234.0, 0.5, 0.00056, 0.00003].map(short),
+            ["0", "2.5", "1234", "0.5", "0.00056", "0.00003"]
+        );
         assert_eq!(AxisScale::Linear.keys((0.0, 31.0)), [0.0, 10.0, 20.0, 30.0]);
         assert_eq!(AxisScale::Count.keys((1.0, 2.0)), [1.0, 2.0]);
         assert_eq!(AxisScale::Count.keys((0.5, 1.5)), [1.0]);

@@ -23,17 +23,6 @@ impl Blocks<'_> {
         }
     }
 
-    /// Those that come first, so many at most.
-    #[must_use]
-    pub fn first(&self, most: usize) -> Self {
-        let some = |numbers: &Range<u64>| numbers.start..numbers.end.min(numbers.start + most as u64);
-        match self {
-            Blocks::List(list) => Blocks::List(&list[..most.min(list.len())]),
-            Blocks::Shuffled(shuffle, numbers) => Blocks::Shuffled(shuffle, some(numbers)),
-            Blocks::Strided(stride, numbers) => Blocks::Strided(stride, some(numbers)),
-        }
-    }
-
     /// Where each begins.
     pub fn addresses(&self) -> Vec<*mut u8> {
         match self {

@@ -101,7 +101,7 @@ pub(super) fn figure(node: &Node<'_>) -> Result<Figure> {
     let mut filter = BTreeMap::new();
     for (name, at, values) in find("where").map(|node| node.entries()).transpose()?.unwrap_or_default() {
         let known = experiment.known(&name).map_err(|what| at.refuse(what))?;
-        let values = known.list(values.items().iter().map(|item| item.parsed(|text| known.values(text))))?;
+        let values = known.list(values.values()?.iter().map(|item| item.parsed(|text| known.values(text))))?;
         filter.insert(name, values);
     }
     Ok(Figure {

@@ -59,6 +59,16 @@ impl<'y> Node<'y> {
         }
     }
 
+    /// The same, of which there must be some: no value at all would leave no cell.
+    pub(super) fn values(&self) -> Result<Vec<Node<'y>>> {
+        let items = self.items();
+        if items.is_empty() {
+            Err(self.refuse("expected a value, or a list of some: this list is empty"))
+        } else {
+            Ok(items)
+        }
+    }
+
     /// The items of a list.
     pub(super) fn list(&self) -> Result<Vec<Node<'y>>> {
         match &self.yaml.data {

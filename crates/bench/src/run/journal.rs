@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::machine::{Disturbance, Machine};
 use crate::measure::{Cell, Sample};
 use crate::plan::Enough;
+use crate::run::Described;
 
 /// An open journal.
 #[derive(Debug)]
@@ -91,7 +92,12 @@ impl Header {
 pub(super) struct Entry {
     /// The number of the cell.
     pub(super) cell: usize,
+    /// The number of the round, from which orders and data were drawn.
+    pub(super) round: u64,
     pub(super) turn: Turn,
+    /// What the cell's memory really was, with its first turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<Described>,
     /// Of the run, when it was over.
     pub(super) elapsed_ns: u64,
     /// Of the run, up to then.
@@ -112,7 +118,7 @@ pub(super) enum Turn {
     Refused(String),
 }
 
-const SCHEMA: &str = "remanent-bench-journal-3";
+const SCHEMA: &str = "remanent-bench-journal-4";
 
 impl Turn {
     pub(super) fn of(sample: &Sample, is_disturbed: bool) -> Turn {
@@ -233,7 +239,9 @@ mod tests {
         let enough = Enough::default();
         let sample = Sample { values: vec![Some(1.5), None], ticks: [(52, 3)].into(), overhead: Some(0.25) };
         let disturbance = Disturbance { steal_ms: 5, ..Disturbance::default() };
-        let entry = |cell, turn| Entry { cell, turn, elapsed_ns: 77, disturbance };
+        let provenance = report::Provenance::Measured;
+        let memory = Some(Described { text: "main memory".into(), provenance, page_bytes: Some(4096) });
+        let entry = |cell, turn| Entry { cell, round: 3, turn, memory: memory.clone(), elapsed_ns: 77, disturbance };
         let taken = entry(2, Turn::of(&sample, true));
         let refused = entry(0, Turn::Refused("it is not true".into()));
         let mut journal = Journal::create(folder.path(), &cells, enough, 9, &machine).unwrap();

@@ -220,14 +220,10 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
 /// Refuses a plan that would write over a device that nobody has named.
 pub(super) fn confirm_devices(plan: &Plan, named: &[String]) -> Result<(), Failure> {
     let estimate = Estimate::of(plan)?;
-    match estimate.device_bytes.iter().find(|(device, _)| !named.contains(device)) {
+    match estimate.devices.iter().find(|device| !named.contains(device)) {
         None => Ok(()),
-        Some((device, bytes)) => Err(Failure::NotConfirmed(format!(
-            "the first {} of {device} would be written over, by {} to {} that the plan writes, and what is there be lost: \
-             --overwrite {device} says that it may be",
-            units::size(*bytes),
-            units::size(estimate.written_bytes.0),
-            units::size(estimate.written_bytes.1)
+        Some(device) => Err(Failure::NotConfirmed(format!(
+            "{device} would be written over, and what is there be lost: --overwrite {device} says that it may be"
         ))),
     }
 }
