@@ -17,7 +17,10 @@ const THE_SEAM_ITSELF: [&str; 5] = ["heap.rs", "mapped.rs", "media.rs", "modelle
 
 /// What no campaign can reach, by the text of the line, and why.
 const OUT_OF_REACH: [(&str, &str); 4] = [
-    ("media.fence(); // its own stores, which the caller's fence does not order", "simulated machines have one thread"),
+    (
+        "media.fence(); // its own stores, which the caller's fence does not order",
+        "a campaign has no copies by several threads: no seed would say which of them copies what",
+    ),
     (
         "media.remove(path)?; // a pool that nobody opens again",
         "a measured join's pool, of which nothing is to be left",

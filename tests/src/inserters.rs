@@ -1,12 +1,16 @@
-//! Two inserters of the join's durable table that take turns at every access, so that they meet at the head of one chain.
+//! Two inserters of the join's durable table that take turns, from one access, flush or fence to the next, so that they meet at the
+//! head of one chain.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use bench::join::{Durable, DurableTable, Inserter};
-use crash::{Protocol, Sim};
+use crash::{Protocol, Report, Sim};
+use fastrand::Rng;
 use pmem::{Error, MIN_FILE_BYTES, OpenMode, PartOptions, Pool};
 
 use crate::join::{LAYOUT, Rows, path, row, text};
@@ -29,6 +33,9 @@ pub struct TwoInserters {
     pub at_once: usize,
     /// How often each inserts.
     pub insertions: usize,
+    /// Of the order of their turns.
+    pub seed: u64,
+    overtaken: AtomicUsize,
     known: Mutex<Vec<Known>>,
 }
 
@@ -58,8 +65,31 @@ fn rows(of: usize) -> Rows {
 
 impl TwoInserters {
     /// Each inserts so many rows at once, so often.
-    pub fn new(durable: Durable, at_once: usize, insertions: usize) -> TwoInserters {
-        TwoInserters { durable, at_once, insertions, known: Mutex::new(Vec::new()) }
+    pub fn new(durable: Durable, at_once: usize, insertions: usize, seed: u64) -> TwoInserters {
+        let (overtaken, known) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        TwoInserters { durable, at_once, insertions, seed, overtaken, known }
+    }
+
+    /// What a campaign has found, without the stores of one that were not durable when rows of the other were acknowledged: what is
+    /// under way was promised to nobody.
+    pub fn judged(mut report: Report) -> Report {
+        report.dirty_at_acknowledgement.clear();
+        report
+    }
+
+    /// Rows of the latest workload that were acknowledged after others that lead to them: these were put on top of a head that nobody
+    /// had waited for yet.
+    pub fn overtaken(&self) -> usize {
+        self.overtaken.load(Ordering::Relaxed)
+    }
+
+    /// The same, of a chain's keys, the latest first.
+    fn overtaken_of(&self, chain: &[u64]) -> usize {
+        let bits: Vec<usize> = chain.iter().filter_map(|&chained| keys().position(|key| key == chained)).collect();
+        let known = self.lock();
+        let acknowledged = |bit: usize| known.iter().position(|known| known.acknowledged.unwrap_or(0) >> bit & 1 == 1);
+        let times: Vec<_> = bits.into_iter().map(acknowledged).collect();
+        (1..times.len()).filter(|&older| times[..older].iter().any(|newer| newer < &times[older])).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
@@ -115,6 +145,13 @@ impl TwoInserters {
     }
 }
 
+impl fmt::Display for TwoInserters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TwoInserters { durable, at_once, insertions, seed, .. } = self;
+        write!(f, "two inserters of {at_once} rows, {insertions} times each, {durable:?}, turns of seed {seed}")
+    }
+}
+
 impl Protocol for TwoInserters {
     fn workload(&self, sim: &Sim) {
         self.lock().clear();
@@ -127,7 +164,7 @@ impl Protocol for TwoInserters {
         let pool = Pool::open(sim.switching(Turns::pass), path(), Some(LAYOUT), OpenMode::Writer).expect("it is there");
         let table = DurableTable::open(&pool, "table").expect("it is there");
         sim.acknowledged(self.note(|known| known.acknowledged = Some(0)));
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(Turns::new(self.seed));
         thread::scope(|scope| {
             for which in 0..INSERTERS {
                 let (turns, table) = (turns.clone(), &table);
@@ -137,6 +174,7 @@ impl Protocol for TwoInserters {
                 });
             }
         });
+        self.overtaken.store(self.overtaken_of(&table.keys()), Ordering::Relaxed);
     }
 
     fn recover(&self, sim: &Sim, allowed: RangeInclusive<usize>) -> Result<usize, String> {
@@ -170,12 +208,20 @@ impl Protocol for TwoInserters {
     }
 }
 
-/// Whose turn it is: one thread runs at a time, and each access is a turn, so that every run is the same.
-#[derive(Default)]
+/// Whose turn it is: one thread runs at a time, so that every run of a seed is the same.
 struct Turns {
-    /// The number of the thread whose turn it is, and which have ended.
-    state: Mutex<(usize, [bool; INSERTERS])>,
+    state: Mutex<Turn>,
     changed: Condvar,
+}
+
+struct Turn {
+    /// The number of the thread whose turn it is.
+    of: usize,
+    has_ended: [bool; INSERTERS],
+    rng: Rng,
+    /// Steps of a turn, on average: with 1 they alternate, with more one may go on to the end of a row while the other has just
+    /// begun one.
+    steps: u32,
 }
 
 thread_local! {
@@ -183,27 +229,44 @@ thread_local! {
 }
 
 impl Turns {
-    /// Lets the other go on until it passes the turn back, or ends; does nothing on a thread that takes no turns.
+    fn new(seed: u64) -> Turns {
+        let mut rng = Rng::with_seed(seed);
+        let steps = 1 << rng.u32(0..4);
+        Turns { state: Mutex::new(Turn { of: 0, has_ended: [false; INSERTERS], rng, steps }), changed: Condvar::new() }
+    }
+
+    /// Lets the other go on until it passes the turn back, or ends, where the turn is over; does nothing on a thread that takes no
+    /// turns.
     fn pass() {
         TAKING.with_borrow(|taking| {
             if let Some((turns, this)) = taking {
-                turns.hand_on(*this);
+                turns.step(*this);
                 turns.wait(*this);
             }
         });
     }
 
-    fn hand_on(&self, this: usize) {
-        let (turn, ended) = &mut *self.state.lock().expect("nothing panics here");
-        if !ended[1 - this] {
-            *turn = 1 - this;
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.state.lock().expect("nothing panics here")
+    }
+
+    fn step(&self, this: usize) {
+        let mut turn = self.lock();
+        let steps = turn.steps;
+        if turn.rng.u32(..steps) == 0 {
+            self.hand_on(&mut turn, this);
+        }
+    }
+
+    fn hand_on(&self, turn: &mut Turn, this: usize) {
+        if !turn.has_ended[1 - this] {
+            turn.of = 1 - this;
             self.changed.notify_all();
         }
     }
 
     fn wait(&self, this: usize) {
-        let state = self.state.lock().expect("nothing panics here");
-        drop(self.changed.wait_while(state, |(turn, _)| *turn != this).expect("nothing panics here"));
+        drop(self.changed.wait_while(self.lock(), |turn| turn.of != this).expect("nothing panics here"));
     }
 }
 
@@ -221,7 +284,8 @@ impl Taking {
 impl Drop for Taking {
     fn drop(&mut self) {
         TAKING.set(None);
-        self.0.state.lock().expect("nothing panics here").1[self.1] = true;
-        self.0.hand_on(self.1);
+        let mut turn = self.0.lock();
+        turn.has_ended[self.1] = true;
+        self.0.hand_on(&mut turn, self.1);
     }
 }

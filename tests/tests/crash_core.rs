@@ -198,7 +198,7 @@ fn the_campaigns_reach_every_seam_call() {
         let life = TableSteps { durable, insertions: 2 };
         let policy = Policy { limit: u64::MAX, nested_every: 4096, ..policy.clone() };
         reached.extend(coverage::reached(&Campaign::new(&life, Granularity::CacheLine, policy.clone()).run()));
-        let two = TwoInserters::new(durable, 1, 1);
+        let two = TwoInserters::new(durable, 1, 1, 1);
         reached.extend(coverage::reached(&Campaign::new(&two, Granularity::CacheLine, policy).run()));
     }
     let missed: Vec<String> = coverage::seam_calls()

@@ -19,9 +19,17 @@ use remanent_tests::store::StoreSteps;
 /// Images of one life, so that a life cannot use up the whole budget.
 const LIMIT: u64 = 400_000;
 
+/// One life in four is on page-cached files.
+fn granularity(seed: u64) -> Granularity {
+    if seed.is_multiple_of(4) { Granularity::Page } else { Granularity::CacheLine }
+}
+
 /// Runs the life of a seed; fails when one of its images does.
 fn run(protocol: &impl Protocol, steps: &dyn std::fmt::Debug, seed: u64) -> Report {
-    let granularity = if seed.is_multiple_of(4) { Granularity::Page } else { Granularity::CacheLine };
+    clean(report(protocol, seed), steps, seed)
+}
+
+fn report(protocol: &impl Protocol, seed: u64) -> Report {
     let policy = Policy {
         seed,
         nested_every: 512,
@@ -30,8 +38,11 @@ fn run(protocol: &impl Protocol, steps: &dyn std::fmt::Debug, seed: u64) -> Repo
         lazy: 8192..8256,
         ..Policy::default()
     };
-    let report = Campaign::new(protocol, granularity, policy).run();
-    assert!(report.is_clean(), "life {seed} ({granularity:?}, {steps:?}): {report}");
+    Campaign::new(protocol, granularity(seed), policy).run()
+}
+
+fn clean(report: Report, steps: &dyn std::fmt::Debug, seed: u64) -> Report {
+    assert!(report.is_clean(), "life {seed} ({:?}, {steps:?}): {report}", granularity(seed));
     report
 }
 
@@ -86,7 +97,9 @@ fn random_lives_of_pools_and_stores_survive_every_image() {
             for durable in [Durable::EachRow, Durable::Blocks] {
                 let life = TableSteps { durable, insertions: 12 };
                 sum.add(&run(&life, &durable, seed * 4 + offset), |_| "join");
-                sum.add(&run(&TwoInserters::new(durable, 1, 1), &durable, seed * 4 + offset), |_| "inserters");
+                let life = TwoInserters::new(durable, 1, 3, seed + offset);
+                let report = TwoInserters::judged(report(&life, seed * 4 + offset));
+                sum.add(&clean(report, &life.to_string(), seed * 4 + offset), |_| "inserters");
             }
         }
         let life = PoolSteps::with_a_failed_write_back(5);

@@ -126,6 +126,35 @@ mod tests {
         }
     }
 
+    /// Its buffer is more than one thread fills, and so unknown.
+    #[test]
+    fn a_calibrated_device_combines_what_several_threads_do_as_it_did() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("six.json");
+        let found = profile(&calibrated("model:optane-100-six-dimms"), "six").unwrap();
+        assert_eq!(found.write_queue_bytes, Some(0));
+        std::fs::write(&path, serde_json::to_string(&found).unwrap()).unwrap();
+        for access in ["nt", "load"] {
+            let gb_s = |profile: &str| {
+                let mut plan = Plan::built_in("bandwidth").unwrap();
+                let memory = format!("model:{profile}");
+                for (key, text) in [
+                    ("memory", memory.as_str()),
+                    ("access", access),
+                    ("block", "64"),
+                    ("threads", "2"),
+                    ("size", "64Mi"),
+                ] {
+                    plan.set(key, text).unwrap();
+                }
+                let cell = plan.cells().unwrap().remove(0);
+                cell.measure().model(&cell, cell.device().unwrap(), 1).unwrap().values[0].unwrap()
+            };
+            let (before, after) = (gb_s("optane-100-six-dimms"), gb_s(path.to_str().unwrap()));
+            assert!((after / before - 1.0).abs() < 0.02, "{access}: {before} and {after} GB/s");
+        }
+    }
+
     #[test]
     fn what_is_not_precise_is_unknown() {
         let mut results = calibrated("model:optane-100-dimm");

@@ -68,17 +68,17 @@ pub enum Method {
 }
 
 impl Method {
-    /// Its name in plans and results.
+    /// Its name in plans and results, where bits are a key of their own.
     pub fn name(self) -> String {
         match self {
-            Method::Chained(Insert::Giant(kind)) => format!("chained-giant-{}", kind.name()),
-            Method::Chained(Insert::BitLock) => "chained-bit-lock".into(),
-            Method::Chained(Insert::LatchFree) => "chained-latch-free".into(),
+            Method::Chained(Insert::Giant(kind)) => format!("giant-{}", kind.name()),
+            Method::Chained(Insert::BitLock) => "bit-lock".into(),
+            Method::Chained(Insert::LatchFree) => "latch-free".into(),
             Method::Tagged => "tagged".into(),
             Method::Linear => "linear".into(),
             Method::BucketChained => "bucket-chained".into(),
-            Method::Radix(Passes::One(bits)) => format!("radix-{bits}"),
-            Method::Radix(Passes::Two(bits, more)) => format!("radix-{bits}-{more}"),
+            Method::Radix(Passes::One(_)) => "radix-1".into(),
+            Method::Radix(Passes::Two(..)) => "radix-2".into(),
         }
     }
 

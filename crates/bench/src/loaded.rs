@@ -115,12 +115,9 @@ impl Measure for Loaded {
             // What it would tell is for how long the chain waits for its CPU.
             return Err(Error::unavailable(format!("no CPU for the chain beside {} threads", traffic.threads)));
         }
-        traffic.pattern.check(TURN_BYTES)?;
-        if traffic.store == Access::Load || !traffic.store.is_available(Width::widest()) {
-            return Err(Error::unavailable(format!("'{}' stores nothing here", traffic.store.name())));
-        }
-        if traffic.part_bytes(cell.len("size")) < TURN_BYTES {
-            return Err(Error::unavailable(format!("{} bytes for {} threads", cell.len("size"), traffic.threads)));
+        traffic.check(cell.len("size"))?;
+        if !traffic.store.is_available(Width::widest()) {
+            return Err(Error::unavailable(format!("this CPU has no {}", traffic.store.name())));
         }
         let writes_gb_s = 10.0 * traffic.threads as f64;
         let (memory_bytes, threads) = (2 * cell.len("size"), traffic.threads + 1);
@@ -159,7 +156,7 @@ impl Measure for Loaded {
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
         let (traffic, len_bytes) = (Traffic::of(cell), cell.len("size"));
-        traffic.pattern.check(TURN_BYTES)?;
+        traffic.check(len_bytes)?;
         let touch = Touch::new(device, Access::Load, Fence::None, 64, true)?;
         let mut walk = Walk::new(Pattern::Random, len_bytes / 64, seed);
         let mut threads: Vec<Program<'_>> =
@@ -203,6 +200,19 @@ impl Traffic {
             pause_ns: cell.number("pause"),
             pattern: cell.order(),
         }
+    }
+
+    /// # Errors
+    /// `Unavailable` when what is to store does not, there is no turn of a thread's own bytes, or the order is none of turns.
+    fn check(&self, len_bytes: usize) -> Result<()> {
+        self.pattern.check(TURN_BYTES)?;
+        if self.store == Access::Load {
+            return Err(Error::unavailable(format!("'{}' stores nothing", self.store.name())));
+        }
+        if self.part_bytes(len_bytes) < TURN_BYTES {
+            return Err(Error::unavailable(format!("{len_bytes} bytes for {} threads", self.threads)));
+        }
+        Ok(())
     }
 
     fn has_loads(&self) -> bool {
@@ -375,6 +385,20 @@ mod tests {
         assert!(Loaded.needs(&plan.cells().unwrap()[0]).is_ok());
         plan.set("order", "stride:64").unwrap();
         assert!(Loaded.needs(&plan.cells().unwrap()[0]).unwrap_err().to_string().contains("a stride of 64 bytes"));
+    }
+
+    #[test]
+    fn traffic_that_cannot_be_is_refused_on_any_memory() {
+        for memory in ["dram", "model:optane-100-dimm"] {
+            let refused = |keys: &[(&str, &str)]| {
+                let mut plan = Plan::built_in("loaded").unwrap();
+                let keys = [&[("memory", memory), ("threads", "0")], keys].concat();
+                keys.iter().for_each(|(key, text)| plan.set(key, text).unwrap());
+                plan.cells().unwrap()[0].needs().unwrap_err().to_string()
+            };
+            assert!(refused(&[("store", "load"), ("loads", "5")]).contains("'load' stores nothing"), "{memory}");
+            assert!(refused(&[("size", "4Ki"), ("loads", "5")]).contains("4096 bytes for 0 threads"), "{memory}");
+        }
     }
 
     #[test]

@@ -234,12 +234,16 @@ fn new_file(folder: &Path, len_bytes: u64) -> Result<MappedFile> {
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
     let opened = Mapped::new().open(&path, OpenMode::Writer);
     fs::remove_file(&path).map_err(failed)?;
-    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes) {
-        // Where blocks cannot be allocated, the pages that are populated are.
-        Err(Errno::OPNOTSUPP) => file.set_len(len_bytes).map_err(failed)?,
-        allocated => allocated.map_err(|error| failed(error.into()))?,
-    }
+    allocate(&file, len_bytes).map_err(failed)?;
     Ok(opened?)
+}
+
+/// Gives a file its length, and its blocks where the file system allocates them ahead; else those are that are touched.
+pub(crate) fn allocate(file: &fs::File, len_bytes: u64) -> std::io::Result<()> {
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len_bytes) {
+        Err(Errno::OPNOTSUPP) => file.set_len(len_bytes),
+        allocated => Ok(allocated?),
+    }
 }
 
 /// Has all pages of anonymous memory there.

@@ -37,7 +37,7 @@ measurements of the plan that have it.
 
 The folder gets results.json, results.csv, report.html and journal.jsonl, from which --resume goes on with a run that was \
 interrupted: after Ctrl-C, SIGTERM, SIGHUP or SIGQUIT it says how. Nothing else is written, but files in the folders that --memory names, which lose \
-their names as soon as they are open. A cell that cannot be measured, or for which there is no room, is skipped, with its reason. A device is written over only when --overwrite names it.
+their names as soon as they are open, or, of durable joins, allocated. A cell that cannot be measured, or for which there is no room, is skipped, with its reason. A device is written over only when --overwrite names it.
 
 Examples:
   remanent bench run quick

@@ -39,8 +39,8 @@ pub(crate) struct State {
     pub(crate) mutations: Vec<Mutation>,
     /// Stores that a mutation holds back: thread, file, offset, bytes.
     delayed: Vec<(u16, FileId, u64, Vec<u8>)>,
-    /// Whether a range was synced since a store was held back.
-    synced: bool,
+    /// Threads that have synced a range since they last stored.
+    synced: BTreeSet<u16>,
     locks: BTreeSet<HeldLock>,
     faults: Vec<Fault>,
     handles: u32,
@@ -106,7 +106,7 @@ impl Sim {
             sites: Sites::new(),
             mutations: Vec::new(),
             delayed: Vec::new(),
-            synced: false,
+            synced: BTreeSet::new(),
             locks: BTreeSet::new(),
             faults: Vec::new(),
             handles: 0,
@@ -116,8 +116,9 @@ impl Sim {
         Sim { state: Arc::new(Mutex::new(state)), granularity, switch: None }
     }
 
-    /// An empty machine for tests of interleavings: `switch` is called before each access, each lock and each call of
-    /// the file system, and other threads may run meanwhile. Accesses of more than 8 bytes are made in pieces.
+    /// An empty machine for tests of interleavings: `switch` is called before each access, each flush and fence, each lock and
+    /// each call of the file system, and other threads may run meanwhile. It is not called before a range is synced, which the core
+    /// does under a lock within the pool. Accesses of more than 8 bytes are made in pieces.
     ///
     /// Threads stand for processes, each with pools of its own: a lock within a pool is none of this machine's.
     pub fn interleaved(granularity: Granularity, switch: fn()) -> Sim {
@@ -218,7 +219,11 @@ impl State {
 
     /// Stores that a mutation has held back happen after the next fence of their thread.
     fn release_delayed(&mut self) {
-        for (_, file, offset_bytes, bytes) in std::mem::take(&mut self.delayed) {
+        let this = thread();
+        let (released, held) = std::mem::take(&mut self.delayed).into_iter().partition(|(thread, ..)| *thread == this);
+        self.delayed = held;
+        let released: Vec<(u16, FileId, u64, Vec<u8>)> = released;
+        for (_, file, offset_bytes, bytes) in released {
             self.store(file, offset_bytes, &bytes, false);
         }
     }
@@ -307,6 +312,7 @@ impl Media for Sim {
 
     #[track_caller]
     fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.step();
         let mut state = self.lock();
         if state.verdict(Call::SyncDir, Location::caller()) == Verdict::Keep {
             state.trace.push(Event::SyncDir { path: path.to_owned() });
@@ -329,6 +335,7 @@ impl Media for Sim {
     }
 
     fn map(&self, files: &[Arc<SimFile>], stripe: Stripe, _mode: OpenMode) -> Result<SimMap> {
+        self.step();
         let state = self.lock();
         let shortest = files.iter().map(|file| state.disk.len_bytes(file.id)).min().unwrap_or(0);
         Ok(SimMap {
@@ -342,6 +349,7 @@ impl Media for Sim {
 
     #[track_caller]
     fn fence(&self) {
+        self.step();
         if self.granularity == Granularity::Page {
             return;
         }
@@ -381,6 +389,7 @@ impl MediaFile for SimFile {
     }
 
     fn len_bytes(&self) -> Result<u64> {
+        self.sim.step();
         Ok(self.sim.lock().disk.len_bytes(self.id))
     }
 
@@ -400,12 +409,14 @@ impl MediaFile for SimFile {
     }
 
     fn pwrite(&self, offset_bytes: u64, from: &[u8]) -> Result<()> {
+        self.sim.step();
         self.sim.lock().store(self.id, offset_bytes, from, false);
         Ok(())
     }
 
     #[track_caller]
     fn fsync(&self) -> Result<()> {
+        self.sim.step();
         let mut state = self.sim.lock();
         if state.write_back_fails() {
             let len_bytes = state.disk.len_bytes(self.id);

@@ -1,5 +1,8 @@
 //! Devices that nobody has here: published figures, and the arithmetic of a device that has them.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
 /// Published figures of a memory device. Where a source gives none the field is `None` and nothing is made up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceProfile {
@@ -150,37 +153,132 @@ pub struct DeviceClock {
     read_at_ns: f64,
 }
 
-/// The granules in which streams have stopped, the latest last: as many as the device's buffer holds, one at least.
+/// The granules in which streams have stopped, and how much more of each its device takes for what it has counted already: a granule
+/// counts whole when its first bytes come, and once more when as many bytes have come as it has. Of more than there is room for the
+/// least recent is given up.
+///
+/// All that is done with one takes the same time however many there are, for [`crate::Modelled`] does it within what it measures.
 #[derive(Clone, Debug)]
 struct Granules {
-    last: Vec<u64>,
-    most: usize,
+    granule_bytes: u64,
+    /// The entry of each granule of which some is left.
+    places: HashMap<u64, usize, BuildHasherDefault<Spread>>,
+    /// A ring: the first entry is no granule's, the least recent comes after it and the latest before it.
+    entries: Vec<Entry>,
 }
 
+#[derive(Clone, Debug)]
+struct Entry {
+    granule: u64,
+    /// 0 in an entry that is free.
+    left_bytes: u64,
+    older: usize,
+    newer: usize,
+}
+
+/// The entry of no granule.
+const ENDS: usize = 0;
+/// Granules that are kept at least, of writes whatever is known of a buffer, and of reads always: one for each of as many threads as
+/// come at a time. A profile that was calibrated may not know the buffer, and is of a device that combines all the same.
+const STREAMS: u64 = 64;
 /// Granules that are kept at most, however large a buffer is.
 const MOST_GRANULES: u64 = 1024;
 
 impl Granules {
-    fn of(profile: &DeviceProfile) -> Granules {
-        let most = (profile.write_queue_bytes / profile.granule_bytes).clamp(1, MOST_GRANULES) as usize;
-        Granules { last: Vec::with_capacity(most), most }
+    fn new(granule_bytes: u64, most: u64) -> Granules {
+        let entries = most as usize + 1;
+        let entry =
+            |at| Entry { granule: 0, left_bytes: 0, older: (at + entries - 1) % entries, newer: (at + 1) % entries };
+        let places = HashMap::with_capacity_and_hasher(2 * entries, BuildHasherDefault::default());
+        Granules { granule_bytes, places, entries: (0..entries).map(entry).collect() }
     }
 
-    /// A stream goes on from one granule to another; whether the first was there.
-    fn go_on(&mut self, first: u64, last: u64) -> bool {
-        // Most streams have been here a moment ago.
-        let found = self.last.iter().rposition(|granule| *granule == first);
-        match found {
-            Some(at) => {
-                self.last.remove(at);
+    /// As many as a device's buffer of writes holds.
+    fn of_writes(profile: &DeviceProfile) -> Granules {
+        let most = (profile.write_queue_bytes / profile.granule_bytes).clamp(STREAMS, MOST_GRANULES);
+        Granules::new(profile.granule_bytes, most)
+    }
+
+    /// How many granules count for so many bytes.
+    fn counted(&mut self, offset_bytes: u64, len_bytes: u64) -> u64 {
+        let (granule_bytes, end_bytes) = (self.granule_bytes, offset_bytes + len_bytes);
+        let (first, last) = (offset_bytes / granule_bytes, end_bytes.saturating_sub(1) / granule_bytes);
+        match last.saturating_sub(first) {
+            0 => self.counted_of(first, len_bytes),
+            between => {
+                let of_first = self.counted_of(first, (first + 1) * granule_bytes - offset_bytes);
+                of_first + between - 1 + self.counted_of(last, end_bytes - last * granule_bytes)
             }
-            None if self.last.len() == self.most => {
-                self.last.remove(0);
-            }
-            None => {}
         }
-        self.last.push(last);
-        found.is_some()
+    }
+
+    /// Whether a granule counts for so many of its bytes.
+    fn counted_of(&mut self, granule: u64, len_bytes: u64) -> u64 {
+        let known = self.places.get(&granule).copied();
+        let left_bytes = known.map_or(0, |at| self.entries[at].left_bytes);
+        let (counted, left_bytes) = match left_bytes.checked_sub(len_bytes) {
+            Some(left_bytes) => (0, left_bytes),
+            None => (1, left_bytes + self.granule_bytes - len_bytes),
+        };
+        match (known, left_bytes) {
+            (None, 0) => {}
+            (Some(at), 0) => self.give_up(at),
+            (known, _) => {
+                let at = known.unwrap_or_else(|| self.take_oldest(granule));
+                self.entries[at].left_bytes = left_bytes;
+                self.put_before(ENDS, at);
+            }
+        }
+        counted
+    }
+
+    /// The least recent entry, which is this granule's from now on.
+    fn take_oldest(&mut self, granule: u64) -> usize {
+        let at = self.entries[ENDS].newer;
+        self.give_up(at);
+        self.entries[at].granule = granule;
+        self.places.insert(granule, at);
+        at
+    }
+
+    /// Frees an entry, which is then the first to be taken.
+    fn give_up(&mut self, at: usize) {
+        let entry = &mut self.entries[at];
+        if std::mem::take(&mut entry.left_bytes) > 0 {
+            self.places.remove(&entry.granule);
+        }
+        let oldest = self.entries[ENDS].newer;
+        if oldest != at {
+            self.put_before(oldest, at);
+        }
+    }
+
+    /// Moves an entry to where it is older than another one.
+    fn put_before(&mut self, next: usize, at: usize) {
+        let Entry { older, newer, .. } = self.entries[at];
+        self.entries[older].newer = newer;
+        self.entries[newer].older = older;
+        let before = std::mem::replace(&mut self.entries[next].older, at);
+        self.entries[before].newer = at;
+        (self.entries[at].older, self.entries[at].newer) = (before, next);
+    }
+}
+
+/// The hash of a granule's number, of which nobody chooses many: a product, whose upper half depends on all of it.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("the keys are numbers");
+    }
+
+    fn write_u64(&mut self, granule: u64) {
+        self.0 = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
@@ -199,8 +297,8 @@ impl DeviceClock {
         DeviceClock {
             profile,
             idle_at_ns: 0.0,
-            open: Granules::of(profile),
-            read: Granules::of(profile),
+            open: Granules::of_writes(profile),
+            read: Granules::new(profile.granule_bytes, STREAMS),
             persisted_at_ns: 0.0,
             read_at_ns: 0.0,
         }
@@ -220,11 +318,9 @@ impl DeviceClock {
         if len_bytes == 0 {
             return ModelledWrite { stalled_ns: now_ns, persisted_ns: now_ns };
         }
-        let granule = self.profile.granule_bytes;
-        let (first, last) = (offset_bytes / granule, (offset_bytes + len_bytes - 1) / granule);
-        let combined = u64::from(self.open.go_on(first, last));
+        let granules = self.open.counted(offset_bytes, len_bytes);
         if let Some(gb_s) = self.profile.write_gb_s {
-            let bytes = (last - first + 1 - combined) * granule;
+            let bytes = granules * self.profile.granule_bytes;
             self.idle_at_ns = self.idle_at_ns.max(self.read_at_ns).max(now_ns) + bytes as f64 / gb_s;
         }
         let persisted_ns = now_ns + self.profile.persist_ns(len_bytes, past_the_cache).unwrap_or(0.0);
@@ -233,13 +329,11 @@ impl DeviceClock {
         ModelledWrite { stalled_ns, persisted_ns: persisted_ns.max(stalled_ns) }
     }
 
-    /// Reads these bytes of the device, but for a granule that has just been read, as soon as it has read what was asked for before
-    /// and has room for writes; when they are there, but for what a single load takes.
+    /// Reads these bytes of the device, but for the rest of a granule that has just been read, as soon as it has read what was asked
+    /// for before and has room for writes; when they are there, but for what a single load takes.
     pub fn read(&mut self, now_ns: f64, offset_bytes: u64, len_bytes: u64) -> f64 {
-        let granule = self.profile.granule_bytes;
-        let (first, end) = (offset_bytes / granule, (offset_bytes + len_bytes).div_ceil(granule));
-        let there = u64::from(self.read.go_on(first, end - 1));
-        let read_ns = self.profile.read_gb_s.map_or(0.0, |gb_s| ((end - first - there) * granule) as f64 / gb_s);
+        let bytes = self.read.counted(offset_bytes, len_bytes) * self.profile.granule_bytes;
+        let read_ns = self.profile.read_gb_s.map_or(0.0, |gb_s| bytes as f64 / gb_s);
         let begin_ns = self.read_at_ns.max(now_ns).max(self.room_at_ns());
         if self.idle_at_ns > begin_ns {
             self.idle_at_ns += read_ns;
@@ -360,9 +454,72 @@ mod tests {
         };
         assert!((written_ns(64) - 1.0).abs() < 0.01, "{}", written_ns(64));
         assert!((written_ns(65) - 4.0).abs() < 0.01, "{}", written_ns(65));
-        let mut granules = Granules { last: Vec::new(), most: 2 };
-        assert!(!granules.go_on(1, 1) && !granules.go_on(2, 2) && granules.go_on(1, 1));
-        assert!(!granules.go_on(3, 3) && granules.go_on(1, 1) && !granules.go_on(2, 2));
+        let mut granules = Granules::new(256, 2);
+        let mut is_there = |granule: u64| granules.counted(256 * granule, 64) == 0;
+        assert!(!is_there(1) && !is_there(2) && is_there(1));
+        assert!(!is_there(3) && is_there(1) && !is_there(2));
+    }
+
+    /// Else what comes again and again costs nothing.
+    #[test]
+    fn no_more_bytes_go_through_than_are_counted() {
+        let mut granules = Granules::new(256, 4);
+        assert_eq!((0..8).map(|_| granules.counted(512, 64)).collect::<Vec<_>>(), [1, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!([granules.counted(0, 192), granules.counted(0, 192), granules.counted(0, 128)], [1, 1, 0]);
+        assert_eq!([granules.counted(1024, 256), granules.counted(1024, 256)], [1, 1], "nothing is left of it");
+        assert_eq!([granules.counted(2048 + 64, 512), granules.counted(2048 + 576, 192)], [3, 0], "a stream goes on");
+        assert_eq!(granules.counted(1 << 20, 0), 0);
+    }
+
+    proptest::proptest! {
+        /// The same as a list that is searched.
+        #[test]
+        fn the_least_recent_granule_is_given_up_whatever_comes(
+            most in 1u64..20,
+            writes in proptest::collection::vec((0u64..40, 1u64..=4), 0..500),
+        ) {
+            let (mut granules, mut list) = (Granules::new(256, most), Vec::<(u64, u64)>::new());
+            for (granule, lines) in writes {
+                let known = list.iter().position(|(known, _)| *known == granule).map(|at| list.remove(at).1);
+                let (counted, left) = match known.unwrap_or(0) {
+                    left if left >= 64 * lines => (0, left - 64 * lines),
+                    left => (1, left + 256 - 64 * lines),
+                };
+                if left > 0 {
+                    list.push((granule, left));
+                }
+                if list.len() as u64 > most {
+                    list.remove(0);
+                }
+                proptest::prop_assert_eq!(granules.counted(256 * granule, 64 * lines), counted);
+                proptest::prop_assert_eq!(granules.places.len(), list.len());
+            }
+        }
+    }
+
+    /// A calibrated profile knows of no buffer where one thread could not fill it.
+    #[test]
+    fn a_device_without_a_known_buffer_combines_several_streams_too() {
+        let known = DeviceProfile::named("optane-100-six-dimms").unwrap();
+        let unknown: &'static DeviceProfile = Box::leak(Box::new(DeviceProfile { write_queue_bytes: 0, ..*known }));
+        for threads in [2u64, 16] {
+            let ns = |profile| {
+                let mut clock = DeviceClock::busy(profile);
+                for step in 0..1000 {
+                    (0..threads).for_each(|thread| _ = clock.write(0.0, (thread << 20) + 64 * step, 64, true));
+                }
+                let written_ns = clock.idle_at_ns - clock.queue_ns();
+                (0..1000).for_each(|step| {
+                    (0..threads).for_each(|thread| _ = clock.read(0.0, (thread << 20) + 64 * step, 64));
+                });
+                (written_ns, clock.read_at_ns - written_ns)
+            };
+            let (of_known, of_unknown) = (ns(known), ns(unknown));
+            assert!((of_known.0 - of_unknown.0).abs() < 1e-3 && (of_known.1 - of_unknown.1).abs() < 1e-3, "{threads}");
+            let bytes = (threads * 64_000) as f64;
+            assert!((of_unknown.0 * 13.9 / bytes - 1.0).abs() < 0.01, "{of_unknown:?}");
+            assert!((of_unknown.1 * 39.4 / bytes - 1.0).abs() < 0.01, "{of_unknown:?}");
+        }
     }
 
     #[test]

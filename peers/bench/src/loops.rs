@@ -1,6 +1,7 @@
 //! Stores, write-backs and fences in loops that know nothing of the microbenchmark: intrinsics where Rust has them, Rust's own
 //! clock.
 
+#[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 use std::ptr;
 use std::time::Instant;
@@ -25,6 +26,7 @@ impl Pass {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 macro_rules! line {
     ($($instructions:literal),+) => {{
         unsafe fn line(at: *mut u8) {
@@ -35,12 +37,19 @@ macro_rules! line {
     }};
 }
 
+#[cfg(target_arch = "x86_64")]
 fn has(flag: &str) -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines().find(|line| line.starts_with("flags")).is_some_and(|line| line.split(' ').any(|word| word == flag))
 }
 
-pub(crate) const PASSES: [Pass; 4] = [
+/// None but on x86-64: other CPUs have other instructions, for which nobody has written loops yet.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const PASSES: &[Pass] = &[];
+
+/// All that this kind of CPU may have.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const PASSES: &[Pass] = &[
     Pass {
         store: "mov8",
         flush: "clwb",

@@ -65,7 +65,10 @@ fn failed(reason: &str) -> ExitCode {
 /// Runs what can be run; what is missing for the rest.
 fn run(multichase: Option<PathBuf>, rounds: usize) -> Result<Vec<String>, Error> {
     let mut missing = Vec::new();
-    stores(rounds)?;
+    match cfg!(target_arch = "x86_64") {
+        true => stores(rounds)?,
+        false => missing.push("the loops of stores are written for x86-64 only".to_owned()),
+    }
     match Fio::find() {
         Some(fio) => blocks(&fio, rounds)?,
         None => missing.push("fio is not installed".to_owned()),

@@ -17,16 +17,6 @@ pub enum Durable {
     Blocks,
 }
 
-impl Durable {
-    /// Its name in plans and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Durable::EachRow => "durable-row",
-            Durable::Blocks => "durable-block",
-        }
-    }
-}
-
 /// A table of chains in a region of a pool; its bytes are in the page on the format.
 ///
 /// Inserting rows takes two fences: entries are written, and waited for; then the heads of their chains are changed to lead

@@ -33,8 +33,8 @@ const LAYOUT: Layout = Layout { name: "join", version: 1 };
 const POOL_BYTES: u64 = 16 << 20;
 
 impl DurableJoin {
-    /// Joins with a table in a new pool in this folder, which loses its name as soon as it is there. Making the pool and the empty table is
-    /// told as `clear_ns`.
+    /// Joins with a table in a new pool in this folder, which loses its name as soon as it is there: what ends the process while all of
+    /// it is allocated, which the core does under a name, leaves that file. Making the pool and the empty table is told as `clear_ns`.
     ///
     /// # Errors
     /// `NoRoom` when the pool does not fit; `Unavailable` when there is no thread, or one cannot be had; `Pool` when the pool
@@ -100,7 +100,8 @@ impl DurableJoin {
         let started = monotonic_ns();
         let options = PartOptions::single(self.pool_bytes(relations.input()));
         let pool = Pool::create(media.clone(), path, LAYOUT, &options)?;
-        // It is used without a name from here on, so that nothing is left whatever ends the process.
+        // It is used without a name from here on, so that nothing is left whatever ends the process. A small one that grew later would
+        // do no better: the core makes each part under a name, beside the pool's own.
         media.remove(path)?; // a pool that nobody opens again
         let table = DurableTable::<_, R>::create(&pool, "table", r.len(), self.build_threads)?;
         table.populate()?;

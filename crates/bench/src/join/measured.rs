@@ -9,6 +9,7 @@ use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Place;
 use crate::site::Site;
 
+use super::relations::MOST_ROWS;
 use super::{Durable, DurableJoin, Ids, Input, Insert, Join, Keys, MOST_BITS, Method, Passes, Prefetch, Shape, Times};
 
 /// The measurement `join`.
@@ -40,6 +41,8 @@ const PREFETCHES: [&str; 7] = ["none", "group-8", "group-16", "group-32", "ahead
 const PARTITION_BYTES: usize = 256 << 10;
 /// Bytes of chains for each row: the number of the next one, and about one head.
 const CHAIN_BYTES: usize = 8;
+/// The exponent of zipf when nothing is said.
+const THETA: &str = "0.99";
 /// A sample that would take longer is refused: a run ends between two samples.
 const MOST_SAMPLE_NS: u64 = 300_000_000_000;
 
@@ -59,7 +62,7 @@ impl Measure for Joins {
     }
 
     fn keys(&self) -> &'static [Key] {
-        const ROWS: Form = Form::Count { least: 1, most: 1 << 32 };
+        const ROWS: Form = Form::Count { least: 1, most: MOST_ROWS as u64 };
         const KEYS: [Key; 14] = [
             Key::MEMORY,
             Key::PAGES,
@@ -106,7 +109,7 @@ impl Measure for Joins {
                 name: "theta",
                 about: "the exponent of zipf",
                 form: Form::Real { least: 0.0, most: 5.0 },
-                default: "0.99",
+                default: THETA,
             },
             Key {
                 name: "matching",
@@ -250,13 +253,18 @@ fn build_threads(cell: &Cell) -> usize {
 }
 
 /// # Errors
-/// `Unavailable` when a key says what its method has no use for, so that two cells would be the same, or a lock is wanted by more
-/// threads than there are CPUs that goes to one certain thread.
+/// `Unavailable` when a key says what its method or its ids have no use for, so that cells that differ in nothing else would be the
+/// same, or a lock is wanted by more threads than there are CPUs that goes to one certain thread. Threads that build may be as many
+/// as probe by either of two words, and pages are what a place has.
 fn check_keys(cell: &Cell, way: &Way) -> Result<()> {
     let (method, threads, build) = (cell.word("method"), cell.len("threads"), build_threads(cell));
     let cpus = crew::cpus().len();
     let is_radix = matches!(way, Way::Volatile(Join { method: Method::Radix(_), .. }));
+    let is_zipf = cell.word("ids") == "zipf";
     let refused = match way {
+        _ if !is_zipf && cell.real("theta") != THETA.parse::<f64>().expect("a number") => {
+            format!("ids that are drawn '{}' have no exponent, and no use for 'theta'", cell.word("ids"))
+        }
         _ if cell.number("bits") > 0 && !is_radix => format!("{method} has no radix, and no use for 'bits'"),
         _ if build != threads && is_radix => {
             format!(
@@ -416,6 +424,13 @@ mod tests {
         assert!(refused(&[("method", "radix-1"), ("bits", "15")]).contains("at most 14 bits"));
         assert!(refused(&[("method", "radix-2"), ("bits", "28"), ("r", "100")]).contains("it has at most 7"));
         assert!(refused(&[("method", "linear"), ("bits", "5")]).contains("no use for 'bits'"));
+        for ids in ["evenly", "uniform"] {
+            assert!(refused(&[("ids", ids), ("theta", "0.5")]).contains("no use for 'theta'"));
+            assert!(Joins.needs(&cells(&[("ids", ids), ("theta", "0.99")])[0]).is_ok());
+        }
+        assert!(Joins.needs(&cells(&[("ids", "zipf"), ("theta", "0.5")])[0]).is_ok());
+        let more = Plan::built_in("join").unwrap().set("r", "2147483649").unwrap_err().to_string();
+        assert!(more.contains("is not between 1 and 2147483648"), "numbers of rows have 32 bits: {more}");
         assert!(refused(&[("method", "radix-2"), ("build-threads", "2")]).contains("the same threads"));
         let many = (crew::cpus().len() + 1).to_string();
         for method in ["giant-ticket", "giant-mcs"] {
@@ -444,6 +459,16 @@ mod tests {
         assert_eq!(passes("radix-1", "1Gi", "yoshioka"), Passes::One(MOST_BITS));
         assert_eq!(passes("radix-2", "1Gi", "yoshioka"), Passes::Two(9, 8));
         assert_eq!(passes("radix-2", "1", "yoshioka"), Passes::Two(0, 0));
+    }
+
+    #[test]
+    fn a_method_is_called_what_plans_call_it() {
+        for cell in cells(&[("method", "all")]) {
+            match way(&cell) {
+                Way::Volatile(join) => assert_eq!(join.method.name(), cell.word("method")),
+                Way::Durable(_) => assert!(cell.word("method").starts_with("durable-")),
+            }
+        }
     }
 
     #[test]

@@ -16,17 +16,6 @@ pub enum Prefetch {
     Ahead(usize),
 }
 
-impl Prefetch {
-    /// Its name in plans and results.
-    pub fn name(self) -> String {
-        match self {
-            Prefetch::None => "none".into(),
-            Prefetch::Group(rows) => format!("group-{rows}"),
-            Prefetch::Ahead(rows) => format!("ahead-{rows}"),
-        }
-    }
-}
-
 /// What is done with each row.
 pub(super) trait Visit<T> {
     /// Steps before the visit, each of which asks for a line that the next one reads.

@@ -173,7 +173,7 @@ impl Input {
 }
 
 /// Numbers of rows fit into 32 bits with one to spare for nothing.
-const MOST_ROWS: usize = 1 << 31;
+pub(super) const MOST_ROWS: usize = 1 << 31;
 
 /// The relations, and what their join gives.
 #[derive(Debug)]

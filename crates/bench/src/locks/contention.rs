@@ -330,6 +330,8 @@ fn least(time: impl FnMut(u32) -> u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     fn contention(kind: Kind, threads: usize, locks: usize) -> Contention {
@@ -389,6 +391,63 @@ mod tests {
         for kind in Kind::ALL {
             assert!(with_lock!(kind, L => is_apart::<L>()), "{kind:?}");
         }
+    }
+
+    /// What is done with the clock, and how many acquisitions there were then, where that is known.
+    type Reading = (&'static str, Option<u64>);
+
+    struct Noted(Arc<Mutex<Vec<Reading>>>);
+
+    impl Noted {
+        fn note(&self, what: &'static str, acquisitions: Option<u64>) {
+            self.0.lock().unwrap().push((what, acquisitions));
+        }
+    }
+
+    impl Timing for Noted {
+        fn arrive(&mut self) {
+            self.note("arrive", None);
+        }
+
+        fn acquired(&mut self, inside: &mut Inside) {
+            self.note("acquired", Some(inside.acquisitions));
+        }
+
+        fn release(&mut self, inside: &mut Inside) {
+            self.note("release", Some(inside.acquisitions));
+        }
+    }
+
+    #[test]
+    fn the_clock_is_read_before_and_after_each_acquisition_and_before_each_release() {
+        fn noted<L: Lock>(kind: Kind) -> Vec<Reading> {
+            let (all, noted) = ([Protected::<L>::new()], Arc::<Mutex<Vec<_>>>::default());
+            let mut worker = contention(kind, 1, 1).worker(&all, 1, Noted(noted.clone()));
+            (0..2).for_each(|_| assert_eq!(worker(), 1));
+            noted.lock().unwrap().clone()
+        }
+        let turn = |number| [("arrive", None), ("acquired", Some(number)), ("release", Some(number + 1))];
+        for kind in Kind::ALL {
+            assert_eq!(with_lock!(kind, L => noted::<L>(kind)), [turn(0), turn(1)].concat(), "{kind:?}");
+        }
+    }
+
+    /// Else no hand-off is ever measured.
+    #[test]
+    fn who_came_while_another_had_the_lock_is_timed_from_its_release() {
+        let (mut one, mut other, mut inside) = (Kept::of(1), Kept::of(2), Inside::default());
+        (&mut one).arrive();
+        (&mut one).acquired(&mut inside);
+        (&mut other).arrive();
+        // A coarse counter may not have gone on yet.
+        while ticks() <= other.arrived_at {}
+        let before = ticks();
+        (&mut one).release(&mut inside);
+        (&mut other).acquired(&mut inside);
+        let after = ticks();
+        assert_eq!((one.count, other.count, other.has_gone_back), (0, 1, false));
+        assert!(other.ticks[0] <= after - before, "{:?} of {}", other.ticks, after - before);
+        assert!((before..=after).contains(&inside.released_at));
     }
 
     /// The oldest times give way to the newest; what the same thread has twice is none, nor is what it has come late for.

@@ -77,6 +77,10 @@ impl Measure for Locks {
         Ok(Needs { threads: cell.len("threads"), ..Needs::default() })
     }
 
+    fn clock_steps(&self, _cell: &Cell, metric: &str) -> f64 {
+        if metric == "hand-off" { 1.0 } else { 0.0 }
+    }
+
     /// The overhead is that of throughput. Half of the time goes to either: throughput with no clock inside, and hand-offs with it.
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let contention = Contention {

@@ -5,12 +5,15 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use pmem::Granularity;
 
 use super::libraries::Libpmemblk;
 use super::{Blocks, DIRECT_BYTES, Through};
 use crate::code::STORED;
 use crate::error::{Error, Result};
-use crate::memory::{Memory, Place};
+use crate::memory::{self, Memory, Place};
 
 /// What all threads write to.
 pub(super) struct Shared<'m> {
@@ -18,6 +21,8 @@ pub(super) struct Shared<'m> {
     path: PathBuf,
     /// What every word of a block is: another one in each sample, so that what an earlier one has left does not pass for it.
     pub(super) word: u64,
+    /// Held by who syncs pages as the core does, of whose fences one at a time does so.
+    pub(super) syncing: Mutex<()>,
 }
 
 pub(super) enum Target<'m> {
@@ -39,7 +44,7 @@ impl<'m> Shared<'m> {
             Place::Node(_) | Place::Modelled(..) => PathBuf::from("memory"),
         };
         if let Some(memory) = memory {
-            return Ok(Shared { to: Target::Memory(memory), path: folder, word });
+            return Ok(Shared { to: Target::Memory(memory), path: folder, word, syncing: Mutex::default() });
         }
         let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         let file = new_file(&path, blocks.through)?;
@@ -51,17 +56,23 @@ impl<'m> Shared<'m> {
                 Target::File(file)
             }
         };
-        Ok(Shared { to, path, word })
+        Ok(Shared { to, path, word, syncing: Mutex::default() })
     }
 
     /// A file that is there, whatever it is.
     #[cfg(test)]
     pub(super) fn of_file(file: File) -> Shared<'static> {
-        Shared { to: Target::File(file), path: PathBuf::new(), word: STORED }
+        Shared { to: Target::File(file), path: PathBuf::new(), word: STORED, syncing: Mutex::default() }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it is memory that the kernel writes back in pages.
+    pub(super) fn is_paged(&self) -> bool {
+        let Target::Memory(memory) = &self.to else { return false };
+        memory.backing().is_some_and(|backing| backing.granularity == Granularity::Page)
     }
 
     /// Blocks that there are.
@@ -117,7 +128,7 @@ const FILL_BYTES: usize = 1 << 20;
 
 /// Writes every block once, and has the device take them: no later write is a page's first, or has to wait for these.
 fn fill(file: &File, blocks: &Blocks, word: u64) -> io::Result<()> {
-    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, blocks.len_bytes as u64)?;
+    memory::allocate(file, blocks.len_bytes as u64)?;
     let fit = blocks.len_bytes / blocks.block_bytes;
     let at_once = (FILL_BYTES / blocks.block_bytes).clamp(1, fit);
     // Whole blocks, which O_DIRECT wants.
@@ -132,19 +143,21 @@ fn fill(file: &File, blocks: &Blocks, word: u64) -> io::Result<()> {
 /// A pool in a file without a name, which the library opens by its descriptor. It finds room for itself in a file that is there.
 fn new_pool(file: &File, path: &Path, blocks: &Blocks, word: u64) -> Result<Libpmemblk> {
     let failed = |error: io::Error| Error::io(path, error);
-    let len_bytes = blocks.file_bytes();
-    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len_bytes)
-        .map_err(|error| failed(error.into()))?;
+    memory::allocate(file, blocks.file_bytes()).map_err(failed)?;
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let pool = Libpmemblk::create(&by_descriptor, blocks.block_bytes)?;
     // It never writes a block where it was, but where the one before lay that was written: so a block of each page is enough
     // to have all pages there, and blocks of 64 bytes would take seconds.
     let block = Block::new(blocks.block_bytes, word);
-    let a_page = (DIRECT_BYTES / blocks.block_bytes).max(1);
-    for number in (0..pool.blocks).step_by(a_page) {
+    for number in (0..pool.blocks).step_by(blocks_of_a_page(blocks.block_bytes)) {
         pool.write(number, block.bytes()).map_err(failed)?;
     }
     Ok(pool)
+}
+
+/// Blocks that lie in a page of the library's: it makes them of 512 bytes at least, and of a multiple of 256.
+fn blocks_of_a_page(block_bytes: usize) -> usize {
+    (DIRECT_BYTES / block_bytes.max(512).next_multiple_of(256)).max(1)
 }
 
 /// A block's bytes, from the begin of a page.
@@ -172,5 +185,17 @@ impl Block {
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and nobody else has them.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len_bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else pages are touched for the first time while they are measured.
+    #[test]
+    fn a_block_of_every_page_of_a_pool_is_written() {
+        let of_page = [64, 512, 513, 768, 1024, 4096, 5568].map(blocks_of_a_page);
+        assert_eq!(of_page, [8, 8, 5, 5, 4, 1, 1]);
     }
 }

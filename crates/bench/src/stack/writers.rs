@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
 
 use pmem::{Media, MediaMap};
 
@@ -26,7 +27,8 @@ pub(super) struct Writer<'s> {
 
 enum Way<'s> {
     Raw(&'s Memory),
-    Core(&'s Memory),
+    /// With the lock of those that sync pages, where there are any.
+    Core(&'s Memory, Option<&'s Mutex<()>>),
     Libpmem(&'s Memory, Libpmem),
     Msync(&'s Memory),
     Pool(&'s Libpmemblk),
@@ -43,7 +45,7 @@ impl<'s> Writer<'s> {
         let ring =
             |file, request| Ring::new(file, request).map(Way::Ring).map_err(|error| Error::io(shared.path(), error));
         let way = match (&shared.to, blocks.through) {
-            (Target::Memory(memory), Through::Core) => Way::Core(memory),
+            (Target::Memory(memory), Through::Core) => Way::Core(memory, shared.is_paged().then_some(&shared.syncing)),
             (Target::Memory(memory), Through::Libpmem) => Way::Libpmem(memory, Libpmem::load()?),
             (Target::Memory(memory), Through::Msync) => Way::Msync(memory),
             (Target::Memory(memory), _) => Way::Raw(memory),
@@ -77,13 +79,17 @@ impl<'s> Writer<'s> {
                 unsafe { code::copy_past_cache(to(memory), from, len_bytes / size_of::<Line>()) };
                 code::fence();
             }
-            Way::Core(memory) => {
+            Way::Core(memory, syncing) => {
                 let (map, media) = memory.mapping().expect("the cell was checked");
                 // Blocks of a stripe begin behind its head.
                 let begin = (memory.base().addr() - map.base().addr()) as u64;
                 // SAFETY: as above; the source outlives the call.
                 unsafe { map.nt_copy(begin + offset, from, len_bytes) };
                 media.fence();
+                if let Some(syncing) = syncing {
+                    let _syncing = syncing.lock().expect("a system call does not panic");
+                    map.sync_range(begin + offset, len_bytes as u64).map_err(io::Error::other)?;
+                }
             }
             // SAFETY: as above.
             Way::Libpmem(memory, library) => unsafe { library.memcpy_persist(to(memory), from, len_bytes) },

@@ -59,7 +59,7 @@ impl SimMap {
 
     fn store_verdict(&self, site: Site) -> Verdict {
         let mut state = self.sim.lock();
-        if std::mem::take(&mut state.synced) {
+        if state.synced.remove(&thread()) {
             state.release_delayed();
         }
         state.verdict(Call::Store, site)
@@ -118,6 +118,7 @@ impl MediaMap for SimMap {
 
     #[track_caller]
     fn cas_u64(&self, offset_bytes: u64, current: u64, new: u64) -> Result<u64, u64> {
+        assert!(offset_bytes.is_multiple_of(8), "offset {offset_bytes} is not aligned to 8 bytes");
         let site = Location::caller();
         // One access: nobody comes between the look and the store.
         self.sim.step();
@@ -154,6 +155,7 @@ impl MediaMap for SimMap {
     #[track_caller]
     fn flush(&self, offset_bytes: u64, len_bytes: u64) {
         let site = Location::caller();
+        self.sim.step();
         if self.sim.granularity == Granularity::Page {
             return;
         }
@@ -187,7 +189,7 @@ impl MediaMap for SimMap {
             return Err(io_error("msync", &self.path));
         }
         // A fence of page-cached files is several of these calls; what is late comes after the last of them.
-        self.sim.lock().synced = true;
+        self.sim.lock().synced.insert(thread());
         Ok(())
     }
 
@@ -197,5 +199,92 @@ impl MediaMap for SimMap {
             return Err(Error::FileSystemFull { path: self.path.clone(), requested_bytes: len_bytes });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use pmem::{Media, MediaFile, OpenMode};
+
+    use super::*;
+    use crate::mutate::Mutation;
+    use crate::sim::SimFile;
+
+    thread_local! {
+        static SWITCHES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn switch() {
+        SWITCHES.set(SWITCHES.get() + 1);
+    }
+
+    fn mapped(sim: &Sim) -> (Arc<SimFile>, SimMap) {
+        let file = Arc::new(sim.create(Path::new("/f"), 4096).unwrap());
+        let map = sim.map(std::slice::from_ref(&file), Stripe::SINGLE, OpenMode::Writer).unwrap();
+        (file, map)
+    }
+
+    #[test]
+    fn others_may_run_before_each_call_but_the_sync_of_a_range() {
+        for granularity in [Granularity::CacheLine, Granularity::Page] {
+            let sim = Sim::interleaved(granularity, switch);
+            let (file, map) = mapped(&sim);
+            let calls: [(&str, usize, &dyn Fn()); 9] = [
+                ("store", 1, &|| map.store_u64(0, 1)),
+                ("store in pieces", 2, &|| map.store_bytes(4, &[1; 8])),
+                ("compare-and-swap", 1, &|| _ = map.cas_u64(0, 1, 2)),
+                ("flush", 1, &|| map.flush(0, 64)),
+                ("fence", 1, &|| sim.fence()),
+                ("pwrite", 1, &|| file.pwrite(0, &[1; 64]).unwrap()),
+                ("fsync", 1, &|| file.fsync().unwrap()),
+                ("directory sync", 1, &|| sim.sync_dir(Path::new("/f")).unwrap()),
+                ("sync", 0, &|| map.sync_range(0, 64).unwrap()),
+            ];
+            for (name, expected, call) in calls {
+                SWITCHES.set(0);
+                call();
+                assert_eq!(SWITCHES.get(), expected, "{granularity:?}: {name}");
+            }
+        }
+    }
+
+    /// A store that one thread makes late is no other thread's to make.
+    #[test]
+    fn what_a_mutation_holds_back_waits_for_a_fence_of_its_own_thread() {
+        for granularity in [Granularity::CacheLine, Granularity::Page] {
+            let sim = Sim::new(granularity);
+            let (_, map) = mapped(&sim);
+            let store = |at| map.store_u64(at, 7);
+            store(0);
+            let (&(call, _), &site) = sim.lock().sites.iter().find(|((call, _), _)| *call == Call::Store).unwrap();
+            sim.lock().mutations.extend(Mutation::of(call, site));
+            // As the core has it: the CPU's fence, then pages are synced; stores that come after it may be late.
+            let fence = || {
+                sim.fence();
+                map.sync_range(64, 8).unwrap();
+                map.store_bytes(512, &[1; 8]);
+            };
+            let stores = || {
+                let is_it = |event: &&Event| matches!(event, Event::Store { offset_bytes: 128, .. });
+                sim.lock().trace.iter().filter(is_it).count()
+            };
+            store(128);
+            assert_eq!((stores(), map.load_u64(128)), (0, 7), "it is visible, and late");
+            std::thread::scope(|scope| _ = scope.spawn(fence).join());
+            assert_eq!(stores(), 0, "{granularity:?}: another thread's fence");
+            fence();
+            assert_eq!(stores(), 1, "{granularity:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "offset 4 is not aligned to 8 bytes")]
+    fn a_compare_and_swap_of_a_word_that_is_not_aligned_is_refused() {
+        let (_, map) = mapped(&Sim::new(Granularity::CacheLine));
+        let _ = map.cas_u64(4, 0, 1);
     }
 }
