@@ -1,7 +1,7 @@
 //! Cache-line primitives: flush, fence, and copies that reach the medium.
 //!
 //! Which instructions exist is asked of the CPU once, at run time; which of them is the fastest is measured once per
-//! process, at the first copy, in about a millisecond ([`CopyPlan::get`]). Nothing here depends on how the program was compiled.
+//! process, at the first copy, in one or two milliseconds ([`CopyPlan::get`]). Nothing here depends on how the program was compiled.
 //!
 //! The copy has two shapes. A short one is stored through the cache and flushed, because the line is then still near
 //! for the next reader and the latency is the same; from [`CopyPlan::direct_from_bytes`] on, full lines are written
@@ -164,7 +164,7 @@ pub struct CopyPlan {
     pub kernel: CopyKernel,
     /// Copies from this length on use the kernel, shorter ones are stored and flushed.
     pub direct_from_bytes: usize,
-    /// In which order copies of [`LONG_COPY_BYTES`] and more are written; shorter ones always side by side.
+    /// In which order copies of [`LONG_COPY_BYTES`] and more are written; shorter ones are written side by side.
     pub order: CopyOrder,
     /// Starts write-backs.
     pub flush: FlushInstruction,
@@ -175,7 +175,8 @@ pub struct CopyPlan {
 /// Crossover used when it is not measured: below it, the fence costs more than either way of writing.
 const DEFAULT_DIRECT_FROM_BYTES: usize = 256;
 
-/// From here on a CPU that prefetches one stream well has begun to.
+/// A copy from this length on is long: the order that is faster was measured at twice that, and one of 16 KiB is faster side by
+/// side on every CPU that was looked at.
 pub const LONG_COPY_BYTES: usize = 64 << 10;
 
 /// From here on the CPU goes on by itself.

@@ -78,7 +78,7 @@ pub struct MemoryRegion {
 }
 
 impl Platform {
-    /// Looks at this machine. Takes about a millisecond the first time, because copies are measured.
+    /// Looks at this machine. Takes one or two milliseconds the first time, because copies are measured.
     pub fn detect() -> Platform {
         let detector = Detector::system();
         let facts = cpu::facts();
