@@ -163,14 +163,26 @@ def restore_elsewhere(method: str, folder: Path) -> list:
     return json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def measure(place: Place, arrays: Arrays, rounds: int) -> tuple[Figures, Figures, Figures]:
-    """Seconds of each way's rounds: persisting, restoring, restoring and summing. The first round is thrown away."""
+def measure_persists(place: Place, arrays: Arrays, rounds: int) -> Figures:
+    """Seconds of each way's rounds. The first round is thrown away."""
     ways = place.ways(arrays)
-    persist_s, restore_s, used_s = ({name: [] for name in names} for names in (ways, RESTORES, RESTORES))
+    figures: Figures = {name: [] for name in ways}
     for round_ in range(rounds + 1):
         quiet.wait_for_rest()
         for name in in_turn(list(ways), round_):
-            persist_s[name].append(persist_new_data(name, ways[name], arrays))
+            figures[name].append(persist_new_data(name, ways[name], arrays))
+    return without_first(figures)
+
+
+def measure_restores(place: Place, arrays: Arrays, rounds: int) -> tuple[Figures, Figures]:
+    """Seconds of restoring, and of restoring and summing. The first round is thrown away.
+
+    After all that persists, not in turn with it: the memory of each process goes back to the system, of a virtual machine
+    even to its host, and for seconds that slows down whoever copies.
+    """
+    restore_s, used_s = ({name: [] for name in RESTORES} for _ in range(2))
+    for round_ in range(rounds + 1):
+        change(arrays)
         persist_everywhere(place, arrays)
         wanted = [{name: float(array.sum()) for name, array in arrays.items()}, fingerprints(arrays)]
         quiet.wait_for_rest()
@@ -179,13 +191,22 @@ def measure(place: Place, arrays: Arrays, rounds: int) -> tuple[Figures, Figures
             check(found == wanted, f"{name} restored something else")
             restore_s[name].append(restored)
             used_s[name].append(used)
-    return tuple({name: values[1:] for name, values in all_.items()} for all_ in (persist_s, restore_s, used_s))
+    return without_first(restore_s), without_first(used_s)
+
+
+def without_first(figures: Figures) -> Figures:
+    return {name: values[1:] for name, values in figures.items()}
+
+
+def change(arrays: Arrays) -> None:
+    """A few items: the bytes are other ones each time, so that what is left over is noticed."""
+    for array in arrays.values():
+        array[:: len(array) // CHANGED] += 1.0
 
 
 def persist_new_data(name: str, way: Way, arrays: Arrays) -> float:
-    """Seconds. The bytes are other ones each time, so that what is left over is noticed."""
-    for array in arrays.values():
-        array[:: len(array) // CHANGED] += 1.0
+    """Seconds."""
+    change(arrays)
     taken = seconds(way.persist)
     check(are_same(way.look(), arrays), f"{name} persisted something else")
     return taken
@@ -214,7 +235,7 @@ def run(folder: Path, arrays: Arrays, rounds: int) -> bool:
     """Measures and prints; tells whether all could be measured."""
     with placed(folder, arrays) as place:
         provenance = place.pool.durability.provenance
-        persist_s, restore_s, used_s = measure(place, arrays, rounds)
+        persist_s = measure_persists(place, arrays, rounds)
         print(f"# {huge_mb():.0f} MB of this machine's shared memory lie in huge pages")
         print_figures("persist", persist_s, provenance)
         if place.floor is not None:
@@ -222,6 +243,7 @@ def run(folder: Path, arrays: Arrays, rounds: int) -> bool:
             for threads in sorted({min(8, len(os.sched_getaffinity(0))), 1}, reverse=True):
                 figures = measure_floor(place, place.floor, arrays, threads, FLOOR_ROUNDS * rounds)
                 print_figures(f"persist beside its floor, {threads} threads", figures, provenance)
+        restore_s, used_s = measure_restores(place, arrays, rounds)
     print_figures("restore, in a new process", restore_s, provenance)
     print_figures("restore and first sum, in a new process", used_s, provenance)
     both = {"remanent": added(persist_s[WARM], used_s["remanent.restore"])}
