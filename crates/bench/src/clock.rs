@@ -29,6 +29,8 @@ pub struct Clock {
 /// Over how long the counter is compared with the system's clock: the error of two readings of that, some 100 ns, is then
 /// 1 part in 10^5.
 const CALIBRATED_OVER_NS: u64 = 20_000_000;
+/// Steps of the counter from which on a single interval can be told from none.
+pub(crate) const LEAST_STEPS: f64 = 3.0;
 /// Pairs of readings; an odd number.
 const PAIRS: usize = 2001;
 
@@ -69,9 +71,9 @@ impl Clock {
         ticks / self.ticks_per_ns
     }
 
-    /// Whether a single interval of this length can be told from none: three steps of the counter.
+    /// Whether a single interval of this length can be told from none.
     pub fn resolves(&self, ticks: f64) -> bool {
-        ticks >= 3.0 * self.step_ticks as f64
+        ticks >= LEAST_STEPS * self.step_ticks as f64
     }
 }
 

@@ -1,11 +1,14 @@
 //! Two runs of the same cells, held against one another by their intervals.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use report::Interval;
 use serde::Serialize;
 
+use crate::clock::LEAST_STEPS;
 use crate::measure::Better;
-use crate::results::{CellResult, Found, Results, Status};
+use crate::results::{CellResult, Found, Results, Status, Unresolved};
 use crate::run::LEAST_VALUES;
 
 /// How a cell of one run stands to the same of another.
@@ -21,6 +24,10 @@ pub struct Change {
     pub before: f64,
     /// The second run's.
     pub after: f64,
+    /// Whether the clock of the first run did not resolve it, so that its median is below what is told.
+    pub is_below_before: bool,
+    /// The same of the second run.
+    pub is_below_after: bool,
     /// What is to be thought of it.
     pub verdict: Verdict,
 }
@@ -44,7 +51,8 @@ pub struct Comparison {
     pub changes: Vec<Change>,
     /// Cells and metrics of which one run has too few samples.
     pub too_few: Vec<String>,
-    /// Cells and metrics that the first run has figures of, and the second one has measured in vain, with its reason.
+    /// Cells and metrics that the first run has figures of, and the second one has measured in vain, with its reason; what has become
+    /// too short for the clock is not lost.
     pub lost: Vec<String>,
     /// Cells that only the first run has.
     pub only_before: Vec<String>,
@@ -64,27 +72,26 @@ impl Comparison {
         let (first, second) = (by_name(before), by_name(after));
         let (mut pairs, mut too_few, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for (name, a) in &first {
-            let Some(b) = second.get(name).filter(|_| !a.metrics.is_empty()) else { continue };
-            if a.status == Status::Few {
-                too_few.push(name.clone());
-                continue;
-            }
-            match (b.status, &b.reason) {
-                (Status::Few, None) => too_few.push(name.clone()),
-                (Status::Few, Some(reason)) => lost.push(format!("{name}: {reason}")),
-                (_, reason) if b.metrics.is_empty() => {
+            // Of what was too short for the clock nothing can be lost.
+            let is_comparable = |b: &&CellResult| !a.metrics.is_empty() || has_figures(a) && has_figures(b);
+            let Some(b) = second.get(name).copied().filter(is_comparable) else { continue };
+            match &b.reason {
+                _ if has_few(a) => too_few.push(name.clone()),
+                None if has_few(b) => too_few.push(name.clone()),
+                Some(reason) if has_few(b) => lost.push(format!("{name}: {reason}")),
+                reason if !has_figures(b) => {
                     lost.push(format!("{name}: {}", reason.as_deref().unwrap_or("no figures")));
                 }
                 _ => {
-                    for (number, of_a) in a.metrics.iter().enumerate() {
-                        let of_b = b.found(&of_a.metric);
-                        if of_b.map_or(of_a.count, |of_b| of_b.count.min(of_a.count)) < LEAST_VALUES {
+                    let tolerances = std::iter::once(tolerance).chain(std::iter::repeat(OTHERS * tolerance));
+                    for (of_a, part) in figures(before, a).into_iter().zip(tolerances) {
+                        let of_b = figure(after, b, &of_a.metric);
+                        if of_b.as_ref().map_or(of_a.count, |of_b| of_b.count.min(of_a.count)) < LEAST_VALUES {
                             too_few.push(format!("{} of {name}", of_a.metric));
                         } else if let Some(of_b) = of_b {
-                            let tolerance = if number == 0 { tolerance } else { OTHERS * tolerance };
-                            let step = step(before, a, of_a).max(step(after, b, of_a));
-                            pairs.push((name, of_a, of_b, Tolerated { part: tolerance, step }));
-                        } else {
+                            let step = step(before, a, &of_a).max(step(after, b, &of_a));
+                            pairs.push((name, of_a, of_b, Tolerated { part, step }));
+                        } else if !of_a.is_below {
                             lost.push(format!("{} of {name}: it has no value", of_a.metric));
                         }
                     }
@@ -92,7 +99,7 @@ impl Comparison {
             }
         }
         let width = width_for(2 * pairs.len());
-        let changes = pairs.into_iter().map(|(name, a, b, tolerated)| change(name, a, b, width, &tolerated)).collect();
+        let changes = pairs.iter().map(|(name, a, b, tolerated)| change(name, a, b, width, tolerated)).collect();
         let (only_before, only_after) = (missing(&first, &second), missing(&second, &first));
         Comparison { changes, too_few, lost, only_before, only_after, warnings: warnings(before, after) }
     }
@@ -162,11 +169,60 @@ fn two_sided(probability: f64) -> f64 {
     t - above / below
 }
 
+fn has_figures(cell: &CellResult) -> bool {
+    !cell.metrics.is_empty() || !cell.unresolved.is_empty()
+}
+
+/// Whether there are too few samples of a cell to tell of it; not whether its first metric is too short for the clock.
+fn has_few(cell: &CellResult) -> bool {
+    cell.status == Status::Few && (!cell.metrics.is_empty() || cell.unresolved.is_empty())
+}
+
+/// A metric as two runs are compared by it.
+struct Compared<'r> {
+    found: Cow<'r, Found>,
+    /// Whether its median is below what is told.
+    is_below: bool,
+}
+
+impl std::ops::Deref for Compared<'_> {
+    type Target = Found;
+
+    fn deref(&self) -> &Found {
+        &self.found
+    }
+}
+
+/// All metrics of a cell that are there or too short for the clock.
+fn figures<'r>(results: &Results, cell: &'r CellResult) -> Vec<Compared<'r>> {
+    let found = cell.metrics.iter().map(|found| Compared { found: Cow::Borrowed(found), is_below: false });
+    found.chain(cell.unresolved.iter().map(|unresolved| below(results, cell, unresolved))).collect()
+}
+
+/// One of them.
+fn figure<'r>(results: &Results, cell: &'r CellResult, metric: &str) -> Option<Compared<'r>> {
+    figures(results, cell).into_iter().find(|figure| figure.metric == metric)
+}
+
+/// What is known of a time that the clock does not resolve: that it lies between nothing and the shortest that is resolved.
+fn below<'r>(results: &Results, cell: &CellResult, unresolved: &Unresolved) -> Compared<'r> {
+    let Unresolved { metric, unit, better, count } = unresolved.clone();
+    let most = LEAST_STEPS * step_in(&unit, results, cell, &metric);
+    let interval = Interval { low: 0.0, high: most };
+    let (quartiles, median_95) = (interval, interval);
+    let found = Found { metric, unit, better, count, median: most, quartiles, median_95, samples: Vec::new() };
+    Compared { found: Cow::Owned(found), is_below: true }
+}
+
 /// What a step of the clock is in a metric's unit; 0 where that is nothing to it.
 fn step(results: &Results, cell: &CellResult, found: &Found) -> f64 {
-    let (clock, steps) = (&results.machine, cell.cell.measure().clock_steps(&cell.cell, &found.metric));
+    step_in(&found.unit, results, cell, &found.metric)
+}
+
+fn step_in(unit: &str, results: &Results, cell: &CellResult, metric: &str) -> f64 {
+    let (clock, steps) = (&results.machine, cell.cell.measure().clock_steps(&cell.cell, metric));
     let ticks = steps * clock.step_ticks as f64;
-    if found.unit == "ns" && ticks > 0.0 { ticks / clock.ticks_per_ns } else { ticks }
+    if unit == "ns" && ticks > 0.0 { ticks / clock.ticks_per_ns } else { ticks }
 }
 
 /// Differences that are none.
@@ -178,7 +234,7 @@ struct Tolerated {
 }
 
 /// Two medians, whose intervals are taken so much wider.
-fn change(cell: &str, before: &Found, after: &Found, width: f64, tolerated: &Tolerated) -> Change {
+fn change(cell: &str, before: &Compared<'_>, after: &Compared<'_>, width: f64, tolerated: &Tolerated) -> Change {
     let ends = |found: &Found| {
         let Found { median, median_95, .. } = found;
         (median - width * (median - median_95.low), median + width * (median_95.high - median))
@@ -193,19 +249,25 @@ fn change(cell: &str, before: &Found, after: &Found, width: f64, tolerated: &Tol
         (true, Better::Less) | (false, Better::More) => Verdict::Better,
         (false, Better::Less) | (true, Better::More) => Verdict::Worse,
     };
-    let (metric, unit) = (before.metric.clone(), before.unit.clone());
-    Change { cell: cell.to_owned(), metric, unit, before: before.median, after: after.median, verdict }
+    Change {
+        cell: cell.to_owned(),
+        metric: before.metric.clone(),
+        unit: before.unit.clone(),
+        before: before.median,
+        after: after.median,
+        is_below_before: before.is_below,
+        is_below_after: after.is_below,
+        verdict,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use report::Interval;
-
     use super::*;
 
-    fn found(better: Better, low: f64, median: f64, high: f64) -> Found {
+    fn found(better: Better, low: f64, median: f64, high: f64) -> Compared<'static> {
         let interval = Interval { low, high };
-        Found {
+        let found = Found {
             metric: "m".into(),
             unit: "u".into(),
             better,
@@ -214,7 +276,8 @@ mod tests {
             quartiles: interval,
             median_95: interval,
             samples: Vec::new(),
-        }
+        };
+        Compared { found: Cow::Owned(found), is_below: false }
     }
 
     #[test]
@@ -285,6 +348,48 @@ mod tests {
         assert_eq!(verdicts("latency", &before, &two_later), [Worse; 3]);
         let burst = |ns| [("burst", ns), ("line", ns)];
         assert_eq!(verdicts("burst", &burst(91.0), &burst(104.0)), [Same; 2], "it has one line");
+    }
+
+    /// Two ticks a nanosecond, in steps of 26: three steps are 39 ns, and four 52.
+    #[test]
+    fn what_became_too_short_for_the_clock_is_not_lost() {
+        let with = |sustained: f64, isolated: Option<f64>| {
+            let medians = [("sustained", sustained), ("isolated", isolated.unwrap_or_default())];
+            let mut results = runs("latency", &medians[..1 + usize::from(isolated.is_some())]);
+            (results.machine.step_ticks, results.machine.ticks_per_ns) = (26, 2.0);
+            if isolated.is_none() {
+                let [_, isolated, ..] = results.cells[0].cell.measure().metrics() else { panic!("two metrics") };
+                results.cells[0].unresolved = vec![Unresolved::of(isolated, 5)];
+            }
+            results
+        };
+        let of_isolated = |before: Option<f64>, after: Option<f64>| {
+            let comparison = Comparison::new(&with(20.0, before), &with(20.0, after), 0.02);
+            assert_eq!((comparison.lost.len(), comparison.too_few.len(), comparison.changes.len()), (0, 0, 2));
+            assert_eq!(comparison.has_regressed(), comparison.changes[1].verdict == Verdict::Worse);
+            comparison.changes[1].clone()
+        };
+        assert_eq!(of_isolated(Some(39.0), None).verdict, Verdict::Same);
+        assert_eq!(of_isolated(Some(52.0), None).verdict, Verdict::Same, "it was a step above what is resolved");
+        let change = of_isolated(Some(65.0), None);
+        assert_eq!((change.verdict, change.after), (Verdict::Better, 39.0));
+        assert_eq!((change.is_below_before, change.is_below_after), (false, true));
+        assert_eq!(of_isolated(None, Some(52.0)).verdict, Verdict::Same);
+        let change = of_isolated(None, Some(65.0));
+        assert_eq!((change.verdict, change.before, change.is_below_before), (Verdict::Worse, 39.0, true));
+        assert_eq!(of_isolated(None, None).verdict, Verdict::Same);
+        // A cell of which nothing is resolved has no status but `few`.
+        let mut nothing = with(20.0, None);
+        nothing.cells[0].metrics.clear();
+        (nothing.cells[0].status, nothing.cells[0].reason) = (Status::Few, Some("nothing is resolved".into()));
+        let mut one = with(20.0, Some(52.0));
+        one.cells[0].metrics.remove(0);
+        for (before, after) in [(&one, &nothing), (&nothing, &one)] {
+            let comparison = Comparison::new(before, after, 0.02);
+            assert_eq!((comparison.lost.len(), comparison.changes[0].verdict), (0, Verdict::Same));
+        }
+        nothing.cells[0].unresolved[0].count = 4;
+        assert_eq!(Comparison::new(&one, &nothing, 0.02).too_few.len(), 1);
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub struct CellResult {
     pub page_bytes: Option<usize>,
     /// What was found of each metric; one that has no meaning in this cell, or cannot be resolved, is left out.
     pub metrics: Vec<Found>,
+    /// Metrics that are too short for the clock.
+    #[serde(default)]
+    pub unresolved: Vec<Unresolved>,
     /// Of the isolated operations of all samples: nanoseconds at these fractions of them.
     pub percentiles_ns: BTreeMap<String, f64>,
     /// The largest part of a sample's time that reading the clock and the loop took; nothing where it is not known.
@@ -112,6 +115,25 @@ pub struct Found {
     /// tell from none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
+}
+
+/// A metric of which at least half the samples are shorter than the clock resolves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unresolved {
+    /// The metric.
+    pub metric: String,
+    /// The unit that it would have.
+    pub unit: String,
+    /// Which of two values would be the better one.
+    pub better: Better,
+    /// The number of samples.
+    pub count: usize,
+}
+
+impl Unresolved {
+    pub(crate) fn of(metric: &Metric, count: usize) -> Unresolved {
+        Unresolved { metric: metric.name.to_owned(), unit: metric.unit.to_owned(), better: metric.better, count }
+    }
 }
 
 /// Any seed serves; a fixed one gives the same interval for the same samples.
@@ -203,6 +225,7 @@ impl CellResult {
         };
         CellResult {
             metrics: metrics.filter_map(found).collect(),
+            unresolved: Vec::new(),
             status: Status::Precise,
             reason: None,
             provenance: Some(Provenance::Measured),

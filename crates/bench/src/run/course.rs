@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::measure::{Cell, Sample};
 use crate::plan::Enough;
-use crate::results::{self, CellResult, Found, Status};
+use crate::results::{self, CellResult, Found, Status, Unresolved};
 use crate::site::Site;
 
 /// A cell's samples, and how it stands.
@@ -82,13 +82,20 @@ impl Course {
         self.samples.iter().filter_map(|sample| sample.values.get(metric).copied().flatten()).collect()
     }
 
-    /// What was found of a metric. A measured time of 0 is one that the clock cannot tell from none: it counts as less than all
-    /// others, and where half of all are such, the median is, and nothing was found.
+    /// What was found of a metric, if it is not too short for the clock.
     fn found(&self, cell: &Cell, number: usize) -> Option<Found> {
+        let found = Found::of(&cell.measure().metrics()[number], &self.values(number));
+        found.filter(|_| self.unresolved(cell, number).is_none())
+    }
+
+    /// A metric that is too short for the clock. A measured time of 0 is one that it cannot tell from none: it counts as less than
+    /// all others, and where half of all are such, the median is, and nothing was found.
+    fn unresolved(&self, cell: &Cell, number: usize) -> Option<Unresolved> {
         let (metric, values) = (&cell.measure().metrics()[number], self.values(number));
         let is_measured_time = cell.device().is_none() && ["ns", "ticks"].contains(&metric.unit);
-        let unresolved = values.iter().filter(|value| is_measured_time && **value == 0.0).count();
-        Found::of(metric, &values).filter(|_| 2 * unresolved < values.len())
+        let unresolved = values.iter().filter(|value| **value == 0.0).count();
+        let is_too_short = is_measured_time && !values.is_empty() && 2 * unresolved >= values.len();
+        is_too_short.then(|| Unresolved::of(metric, values.len()))
     }
 
     /// What was found of the first metric of which something was.
@@ -153,19 +160,21 @@ impl Course {
             let found = self.found(&cell, number)?;
             Some(Found { samples: if keeps_samples { self.values(number) } else { Vec::new() }, ..found })
         });
+        let unresolved = (0..cell.measure().metrics().len()).filter_map(|number| self.unresolved(&cell, number));
         // Figures are of the memory that was there when they were taken, which may be gone since.
         let now = |site: &mut Site| site.describe(&cell);
         let memory = if is_believed { self.memory.clone().or_else(|| now(site)) } else { None };
-        let is_unresolved = is_believed && !self.samples.is_empty() && self.first(&cell).is_none();
-        let unresolved =
-            is_unresolved.then(|| "at most half of the samples have a value that the clock resolves".to_owned());
+        let has_nothing = is_believed && !self.samples.is_empty() && self.first(&cell).is_none();
+        let nothing =
+            has_nothing.then(|| "at most half of the samples have a value that the clock resolves".to_owned());
         CellResult {
             status,
-            reason: [&self.skipped, &self.refused, &self.failed].into_iter().flatten().next().cloned().or(unresolved),
+            reason: [&self.skipped, &self.refused, &self.failed].into_iter().flatten().next().cloned().or(nothing),
             provenance: memory.as_ref().map(|memory| memory.provenance),
             memory: memory.as_ref().map(|memory| memory.text.clone()),
             page_bytes: memory.as_ref().and_then(|memory| memory.page_bytes),
             metrics: if is_believed { metrics.collect() } else { Vec::new() },
+            unresolved: if is_believed { unresolved.collect() } else { Vec::new() },
             percentiles_ns: if is_believed { self.percentiles_ns(Clock::get()) } else { BTreeMap::new() },
             overhead: self.samples.iter().filter_map(|sample| sample.overhead).reduce(f64::max),
             disturbed: self.disturbed,
@@ -218,6 +227,7 @@ mod tests {
         let (course, cell) = course(&[None; 5]);
         let result = course.result(cell, &Enough::default(), false, &mut nowhere());
         assert!(result.reason.unwrap().contains("at most half of the samples") && result.metrics.is_empty());
+        assert!(result.unresolved.is_empty(), "it has no time that could be too short");
     }
 
     /// A median of those alone that the clock resolves would be too large.
@@ -231,10 +241,13 @@ mod tests {
         assert_eq!((some.count, some.median, some.median_95.low), (5, 30.0, 0.0));
         assert_eq!(found(&[0.0, 0.0, 0.0, 32.0, 34.0]), None);
         assert_eq!(found(&[0.0, 0.0, 32.0, 34.0]), None, "the middle of none and some is no time");
+        let (course, cell) = course(&[Some(0.0), Some(0.0), Some(0.0), Some(32.0), Some(34.0)]);
+        let result = course.result(cell, &Enough::default(), false, &mut nowhere());
+        assert_eq!(result.unresolved.iter().map(|one| (&*one.metric, one.count)).collect::<Vec<_>>(), [("latency", 5)]);
         let mut plan = Plan::built_in("load").unwrap();
         plan.set("memory", "model:ddr4").unwrap();
         let modelled = plan.cells().unwrap().remove(0);
-        let (course, _) = course(&[Some(0.0); 5]);
+        let (course, _) = self::course(&[Some(0.0); 5]);
         assert_eq!(course.found(&modelled, 0).unwrap().median, 0.0, "no clock tells what is computed");
     }
 

@@ -284,7 +284,9 @@ pub(super) fn compared(comparison: &Comparison) -> Report {
         .map(|change| {
             let verdict = if change.verdict == Verdict::Worse { "worse" } else { "better" };
             let part = format!("{:+.1} %", 100.0 * (change.after / change.before - 1.0));
-            let (before, after) = (short(change.before), short(change.after));
+            let told = |median, is_below| format!("{}{}", if is_below { "below " } else { "" }, short(median));
+            let before = told(change.before, change.is_below_before);
+            let after = told(change.after, change.is_below_after);
             vec![
                 verdict.into(),
                 part,
