@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use report::Interval;
+use report::{Interval, Provenance};
 use serde::Serialize;
 
 use crate::clock::LEAST_STEPS;
@@ -216,7 +216,11 @@ fn below<'r>(results: &Results, cell: &CellResult, unresolved: &Unresolved) -> C
 
 /// What a step of the clock is in a metric's unit; 0 where that is nothing to it.
 fn step(results: &Results, cell: &CellResult, found: &Found) -> f64 {
-    step_in(&found.unit, results, cell, &found.metric)
+    // No clock has told what was computed.
+    match cell.provenance {
+        Some(Provenance::Modelled) => 0.0,
+        _ => step_in(&found.unit, results, cell, &found.metric),
+    }
 }
 
 fn step_in(unit: &str, results: &Results, cell: &CellResult, metric: &str) -> f64 {
@@ -390,6 +394,23 @@ mod tests {
         }
         nothing.cells[0].unresolved[0].count = 4;
         assert_eq!(Comparison::new(&one, &nothing, 0.02).too_few.len(), 1);
+    }
+
+    #[test]
+    fn no_step_is_tolerated_of_what_was_computed() {
+        let changes = |provenance| {
+            let [before, after] = [91.0, 104.0].map(|isolated| {
+                let mut results = runs("latency", &[("sustained", 20.0), ("isolated", isolated)]);
+                (results.machine.step_ticks, results.machine.ticks_per_ns) = (26, 2.0);
+                results.cells[0].provenance = Some(provenance);
+                results
+            });
+            Comparison::new(&before, &after, 0.02).changes[1].verdict
+        };
+        assert_eq!(
+            [Provenance::Measured, Provenance::Emulated, Provenance::Modelled].map(changes),
+            [Verdict::Same, Verdict::Same, Verdict::Worse]
+        );
     }
 
     #[test]
