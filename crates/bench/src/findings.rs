@@ -151,13 +151,13 @@ impl<'r> Seen<'r> {
         let bent = fits.min_by(|a, b| a.misfit.total_cmp(&b.misfit))?;
         // Of a time that hardly grows nothing is to be seen.
         let is_felt = (bent.steady - bent.taken) * (longest - bent.knee) > of_longest / 10.0;
-        let lines = if bent.steady >= 2.0 * bent.taken && is_felt { round(bent.knee) } else { 0.0 };
-        let bytes = 64.0 * lines;
+        // Buffers may also be larger than the longest burst: without a knee nothing is known of them.
+        let bytes = (bent.steady >= 2.0 * bent.taken && is_felt).then(|| 64.0 * round(bent.knee));
         Some(Finding {
             memory: self.memory.to_owned(),
             what: "buffered bytes".into(),
-            found: if bytes > 0.0 { format!("about {} bytes", short_bytes(bytes as u64)) } else { "no knee".into() },
-            value: Some(bytes),
+            found: bytes.map_or("no knee".into(), |bytes| format!("about {} bytes", short_bytes(bytes as u64))),
+            value: bytes,
             because: format!(
                 "a further line costs {:.2} ns in long bursts, {:.2} in short ones",
                 bent.steady, bent.taken
@@ -272,8 +272,8 @@ mod tests {
         for lines in [16, 48, 256, 384, 1024, 1536] {
             assert_eq!(knee(lines), Some(lines as f64));
         }
-        assert_eq!(buffered(|lines| 100.0 + 10.0 * lines as f64), Some(0.0));
-        assert_eq!(buffered(|_| 100.0), Some(0.0));
+        assert_eq!(buffered(|lines| 100.0 + 10.0 * lines as f64), None);
+        assert_eq!(buffered(|_| 100.0), None);
         // A per cent of noise does not move it.
         let noisy = |lines: u64| {
             let sign = if lines.ilog2().is_multiple_of(2) { 1.01 } else { 0.99 };
