@@ -1,6 +1,6 @@
 //! What a plan will take, before anything is measured.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::crew;
@@ -9,7 +9,7 @@ use crate::fault;
 use crate::join;
 use crate::measure::{Cell, Needs};
 use crate::memory::Place;
-use crate::plan::Plan;
+use crate::plan::{Enough, Plan};
 use crate::stack;
 
 /// What a plan will take, about.
@@ -26,7 +26,43 @@ pub struct Estimate {
     /// Bytes that are needed of each place.
     pub memory_bytes: BTreeMap<String, u64>,
     /// Devices whose content is lost, also by cells that cannot be measured as the machine is now: it may be another when the run begins.
-    pub devices: BTreeSet<String>,
+    pub devices: BTreeMap<String, Device>,
+}
+
+/// What is lost of a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Device {
+    /// Bytes of it that are used, which are at its beginning.
+    pub used_bytes: u64,
+    /// Bytes that the fewest samples write, and that all do that there may be.
+    pub written_bytes: (u64, u64),
+    /// Its cells that cannot be measured as the machine is now, of which neither is known.
+    pub unknown_cells: usize,
+}
+
+/// What cells write.
+#[derive(Debug, Default)]
+struct Written {
+    least_bytes: u64,
+    most_bytes: u64,
+    fastest_gb_s: f64,
+}
+
+impl Written {
+    fn add(&mut self, needs: &Needs, sample_ns: u64, enough: &Enough) {
+        let streamed_bytes = (needs.writes_gb_s * sample_ns as f64) as u64;
+        let a_sample = needs.written_bytes.saturating_add(streamed_bytes);
+        let written = |rounds: usize| a_sample.saturating_mul(rounds as u64);
+        self.least_bytes = self.least_bytes.saturating_add(written(enough.least_rounds));
+        self.most_bytes = self.most_bytes.saturating_add(written(enough.most_rounds));
+        self.fastest_gb_s = self.fastest_gb_s.max(a_sample as f64 / sample_ns.max(1) as f64);
+    }
+
+    /// By the fewest samples, and by all: no run goes on beyond its budget, but for a sample.
+    fn range(&self, enough: &Enough) -> (u64, u64) {
+        let in_budget = (self.fastest_gb_s * enough.budget_ns as f64) as u64;
+        (self.least_bytes, self.most_bytes.min(in_budget).max(self.least_bytes))
+    }
 }
 
 /// The time of a sample's beginning and end, in parts of its window.
@@ -48,28 +84,29 @@ impl Estimate {
             let most = needed.entry((place, what)).or_default();
             *most = bytes.max(*most);
         };
-        let (mut fastest_gb_s, mut most_bytes) = (0.0f64, 0u64);
+        let mut written = Written::default();
+        let mut of_devices: BTreeMap<String, Written> = BTreeMap::new();
         for cell in &plan.cells()? {
             estimate.cells += 1;
             let place = place_of(cell);
-            if let Some(Place::Device(_)) = cell.memory() {
-                estimate.devices.insert(place.clone());
+            let is_device = matches!(cell.memory(), Some(Place::Device(_)));
+            if is_device {
+                estimate.devices.entry(place.clone()).or_default();
             }
             let needs = match cell.needs() {
                 Ok(needs) => needs,
                 Err(error) => {
+                    estimate.devices.entry(place).and_modify(|device| device.unknown_cells += 1);
                     estimate.skipped.push((cell.to_string(), error.to_string()));
                     continue;
                 }
             };
             let sample_ns = sample_ns(&needs, enough.sample_ns);
             estimate.least_ns = estimate.least_ns.saturating_add(sample_ns.saturating_mul(enough.least_rounds as u64));
-            let streamed_bytes = (needs.writes_gb_s * sample_ns as f64) as u64;
-            let a_sample = needs.written_bytes.saturating_add(streamed_bytes);
-            let written = |rounds: usize| a_sample.saturating_mul(rounds as u64);
-            estimate.written_bytes.0 = estimate.written_bytes.0.saturating_add(written(enough.least_rounds));
-            most_bytes = most_bytes.saturating_add(written(enough.most_rounds));
-            fastest_gb_s = fastest_gb_s.max(a_sample as f64 / sample_ns.max(1) as f64);
+            written.add(&needs, sample_ns, &enough);
+            if is_device {
+                of_devices.entry(place.clone()).or_default().add(&needs, sample_ns, &enough);
+            }
             if needs.memory_bytes > 0 {
                 need(place.clone(), format!("{:?}", cell.place()), needs.memory_bytes as u64);
             }
@@ -82,11 +119,13 @@ impl Estimate {
             need("dram".into(), "beside".into(), own_bytes);
             need(if cell.device().is_some() { "dram".into() } else { place }, "file".into(), file_bytes);
         }
-        // No run goes on beyond its budget, but for a sample.
-        let in_budget = (fastest_gb_s * enough.budget_ns as f64) as u64;
-        estimate.written_bytes.1 = most_bytes.min(in_budget).max(estimate.written_bytes.0);
+        estimate.written_bytes = written.range(&enough);
         for ((place, _), bytes) in needed.into_iter().filter(|(_, bytes)| *bytes > 0) {
             *estimate.memory_bytes.entry(place).or_default() += bytes;
+        }
+        for (place, device) in &mut estimate.devices {
+            device.used_bytes = estimate.memory_bytes.get(place).copied().unwrap_or(0);
+            device.written_bytes = of_devices.get(place).map_or((0, 0), |written| written.range(&enough));
         }
         Ok(estimate)
     }
@@ -158,12 +197,28 @@ mod tests {
     #[test]
     fn a_device_is_told_whose_cells_cannot_be_measured_now() {
         let mut plan = Plan::built_in("latency").unwrap();
-        for (key, text) in [("state", "cold"), ("order", "same-line"), ("memory", "dram,/dev/dax9.9")] {
+        for (key, text) in [("state", "cold"), ("order", "sequential"), ("memory", "dram,/dev/dax9.9")] {
             plan.set(key, text).unwrap();
         }
         let estimate = Estimate::of(&plan).unwrap();
-        assert_eq!(estimate.skipped.len(), estimate.cells);
-        assert_eq!(estimate.devices, BTreeSet::from(["/dev/dax9.9".to_owned()]));
+        let device = &estimate.devices["/dev/dax9.9"];
+        let are_off = crate::prefetchers::state() == "off";
+        assert_eq!((estimate.skipped.len(), device.unknown_cells), if are_off { (0, 0) } else { (2, 1) });
+        assert_eq!(device.used_bytes > 0, are_off);
+    }
+
+    /// Bursts of 16 lines, 64 of them in a sample.
+    #[test]
+    fn what_is_written_to_a_device_is_told_apart_from_other_memory() {
+        let mut plan = Plan::built_in("burst").unwrap();
+        for (key, text) in [("memory", "dram,/dev/dax9.9"), ("lines", "16"), ("size", "1Mi")] {
+            plan.set(key, text).unwrap();
+        }
+        plan.enough.set("rounds", "5 to 10").unwrap();
+        let estimate = Estimate::of(&plan).unwrap();
+        assert_eq!(estimate.written_bytes, (10 << 16, 20 << 16));
+        let device = Device { used_bytes: 1 << 20, written_bytes: (5 << 16, 10 << 16), unknown_cells: 0 };
+        assert_eq!(estimate.devices, [("/dev/dax9.9".to_owned(), device)].into());
     }
 
     #[test]

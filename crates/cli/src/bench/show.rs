@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use bench::compare::{Comparison, Verdict};
-use bench::estimate::Estimate;
+use bench::estimate::{Device, Estimate};
 use bench::machine::Machine;
 use bench::measure::{self, Measure};
 use bench::model::ProfileFile;
@@ -220,12 +220,28 @@ pub(super) fn explained(plan: &Plan) -> Result<Report, Failure> {
 /// Refuses a plan that would write over a device that nobody has named.
 pub(super) fn confirm_devices(plan: &Plan, named: &[String]) -> Result<(), Failure> {
     let estimate = Estimate::of(plan)?;
-    match estimate.devices.iter().find(|device| !named.contains(device)) {
-        None => Ok(()),
-        Some(device) => Err(Failure::NotConfirmed(format!(
-            "{device} would be written over, and what is there be lost: --overwrite {device} says that it may be"
-        ))),
-    }
+    let is_named = |(name, _): &(&String, &Device)| named.contains(name);
+    let lost: Vec<String> =
+        estimate.devices.iter().filter(|device| !is_named(device)).map(|(name, device)| loss(name, device)).collect();
+    if lost.is_empty() { Ok(()) } else { Err(Failure::NotConfirmed(lost.join("; "))) }
+}
+
+/// What is lost of a device, and how the user says that it may be.
+fn loss(name: &str, device: &Device) -> String {
+    let (least, most) = device.written_bytes;
+    let known = match device.unknown_cells {
+        0 => String::new(),
+        cells => {
+            format!(", as far as is known: {} cannot be measured as the machine is now", units::count(cells, "cell"))
+        }
+    };
+    format!(
+        "{name} would be written over, and what is there be lost: of its bytes {} would be used, and about {} to {} written{known}; \
+         --overwrite {name} says that it may be",
+        units::size(device.used_bytes),
+        units::size(least),
+        units::size(most)
+    )
 }
 
 /// What this machine can measure.

@@ -97,9 +97,14 @@ fn a_device_is_not_written_over_unless_it_is_named() {
     let error = failed(&place, &["bench", "run", "load", "--memory", "/dev/dax9.9", "--size", "1Mi"], 4);
     assert!(error.contains("/dev/dax9.9 would be written over"), "{error}");
     // What cannot be measured before the prefetchers are off may be measured then.
-    let cold = ["latency", "--state", "cold", "--order", "same-line", "--memory", "/dev/dax9.9", "--no-prefetchers"];
+    let cold = ["latency", "--state", "cold", "--order", "sequential", "--memory", "/dev/dax9.9", "--no-prefetchers"];
     let error = failed(&place, &[&["bench", "run"][..], &cold].concat(), 4);
     assert!(error.contains("/dev/dax9.9 would be written over"), "{error}");
+    let doctor = place.done(&["--json", "bench", "doctor"]).result("remanent.bench.doctor/1");
+    if doctor["machine"]["prefetchers"] != "off" {
+        let known = "of its bytes 0 B would be used, and about 0 B to 0 B written, as far as is known: 1 cell cannot be measured";
+        assert!(error.contains(known), "{error}");
+    }
     assert!(
         failed(
             &place,
@@ -108,6 +113,28 @@ fn a_device_is_not_written_over_unless_it_is_named() {
         )
         .contains("error[not-found]")
     );
+}
+
+/// Of each device by itself: 64 bursts of 16 lines in a sample are 64 KiB.
+#[test]
+fn what_a_device_would_lose_is_told_in_bytes() {
+    let place = Place::new();
+    let burst = ["bench", "run", "burst", "--lines", "16", "--size", "1Mi", "--rounds", "5 to 10"];
+    let memory = ["--memory", "/dev/dax9.8,/dev/dax9.9"];
+    let bytes = "of its bytes 1 MiB would be used, and about 320 KiB to 640 KiB written;";
+    let error = failed(&place, &[&burst[..], &memory].concat(), 4);
+    assert_eq!(error.matches(bytes).count(), 2, "{error}");
+    let error = failed(&place, &[&burst[..], &memory, &["--overwrite", "/dev/dax9.8"]].concat(), 4);
+    assert!(error.matches(bytes).count() == 1 && !error.contains("/dev/dax9.8"), "{error}");
+    // The plan of a calibration takes what this machine's caches make of it, as it is explained.
+    let explained = place.done(&["bench", "explain", "calibrate", "--memory", "/dev/dax9.9"]).stdout;
+    let row = |name: &str| explained.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+    let (used, written) = (row("memory, /dev/dax9.9 "), row("written "));
+    let error = failed(&place, &["bench", "calibrate", "/dev/dax9.9"], 4);
+    let bytes = format!("of its bytes {used} would be used, and {written} written");
+    assert!(error.contains(&bytes) && !used.starts_with('0'), "{error}");
+    let error = failed(&place, &["bench", "calibrate", "/dev/dax9.9", "--overwrite", "/dev/dax9.9"], 1);
+    assert!(error.contains("error["), "{error}");
 }
 
 #[test]
