@@ -58,8 +58,8 @@ pub struct Stores {
 const BATCH: usize = 64;
 /// Isolated operations of a sample.
 const ISOLATED: usize = 2048;
-/// Operations between two readings of the clock: as many lines as half a first-level cache has, when they are brought into a state
-/// before, and else so many that reading the clock takes less than a hundredth.
+/// Operations between two readings of the clock: as many lines as half a first-level cache has, or its sets have room for, when they are
+/// brought into a state before, and else so many that reading the clock takes less than a hundredth.
 const PREPARED: usize = 256;
 const AS_LEFT: usize = 16384;
 /// Bytes of which lines in random order are far enough apart that hardly any is the neighbour of one that was just met, with
@@ -240,10 +240,10 @@ impl Stores {
         match (self.state, self.pattern) {
             (State::Left, _) => Ok(()),
             (_, Pattern::SameLine | Pattern::Zipf(_)) => refused("lines that come again are as they were left".into()),
-            (State::Clean | State::Dirty, Pattern::Stride(bytes)) if WAYS * sets(bytes) < self.batch_len() => {
-                let (sets, batch) = (sets(bytes), self.batch_len());
+            (State::Clean | State::Dirty, Pattern::Stride(bytes)) if WAYS * sets(bytes) < BATCH => {
+                let sets = sets(bytes);
                 refused(format!(
-                    "lines {bytes} bytes apart lie in {sets} of {SETS} sets of the cache, which have no room for {batch} of them"
+                    "lines {bytes} bytes apart lie in {sets} of {SETS} sets of the cache, which have no room for {BATCH} of them"
                 ))
             }
             (State::Cold, pattern) if !self.is_cold(pattern, prefetchers::state) => refused(
@@ -292,7 +292,12 @@ impl Stores {
 
     /// Operations of a batch.
     fn batch_len(&self) -> usize {
-        if self.state == State::Left { AS_LEFT } else { PREPARED.min(self.len_bytes / 64) }
+        let most = match (self.state, self.pattern) {
+            (State::Left, _) => return AS_LEFT,
+            (State::Clean | State::Dirty, Pattern::Stride(bytes)) => PREPARED.min(WAYS * sets(bytes)),
+            _ => PREPARED,
+        };
+        most.min(self.len_bytes / 64)
     }
 
     /// Ticks of single operations on the next lines, at least `count`, without what the measurement itself takes at the median; a time below
@@ -451,8 +456,11 @@ mod tests {
         }
         for state in ["clean", "dirty"] {
             assert!(is_refused(state, "same-line", "16Mi") && is_refused(state, "random", "2Ki"));
-            for order in ["stride:256", "stride:2Ki", "stride:4Ki", "stride:1Mi"] {
+            for order in ["stride:1Ki", "stride:2Ki", "stride:4Ki", "stride:1Mi"] {
                 assert!(is_refused(state, order, "1Gi"), "{order}: more lines than sets have room for");
+            }
+            for order in ["stride:256", "stride:512", "stride:1088"] {
+                assert_eq!(is_refused(state, order, "1Gi"), Flush::evicting().is_none(), "{order}: as few lines have room");
             }
         }
         assert!(is_refused("cold", "random", "1Mi"));
@@ -460,8 +468,20 @@ mod tests {
         if Flush::evicting().is_some() {
             assert!(!is_refused("cold", "random", "16Mi") && !is_refused("clean", "sequential", "4Ki"));
             assert!(!is_refused("cold", "stride:8Ki", "16Mi") && !is_refused("dirty", "stride:128", "16Mi"));
-            assert!(!is_refused("dirty", "stride:256", "4Ki"), "as few lines have room");
         }
+    }
+
+    /// 8 lines of each set, of 64 sets.
+    #[test]
+    fn no_batch_has_more_lines_than_their_sets_have_room_for() {
+        let batch = |state, bytes| {
+            let operation = Operation { store: Store::Mov8, flush: Flush::None, fence: Fence::None };
+            Stores { operation, state, pattern: Pattern::Stride(bytes), len_bytes: 1 << 30 }.batch_len()
+        };
+        for state in [State::Clean, State::Dirty] {
+            assert_eq!([64, 128, 256, 512, 576].map(|bytes| batch(state, bytes)), [256, 256, 128, 64, 256]);
+        }
+        assert_eq!([State::Cold, State::Left].map(|state| batch(state, 512)), [PREPARED, AS_LEFT]);
     }
 
     #[test]
