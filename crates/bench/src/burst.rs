@@ -63,7 +63,7 @@ impl Measure for Burst {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: [Metric; 3] = [
+        const METRICS: [Metric; 4] = [
             Metric {
                 name: "burst",
                 unit: "ns",
@@ -77,6 +77,7 @@ impl Measure for Burst {
                 better: Better::Less,
                 about: "time of a burst in ticks of the counter",
             },
+            Metric { name: "line-ticks", unit: "ticks", better: Better::Less, about: "the same, divided by its lines" },
         ];
         &METRICS
     }
@@ -101,7 +102,7 @@ impl Measure for Burst {
     }
 
     fn clock_steps(&self, cell: &Cell, metric: &str) -> f64 {
-        if metric == "line" { 1.0 / cell.real("lines") } else { 1.0 }
+        if ["line", "line-ticks"].contains(&metric) { 1.0 / cell.real("lines") } else { 1.0 }
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
@@ -144,7 +145,8 @@ impl Measure for Burst {
         let rest = all.into_iter().map(|ticks| ticks.saturating_sub(nothing as u64)).collect();
         let (burst, ticks) = latency::told(clock, rest);
         let ns = burst.map(|ticks| clock.ns(ticks));
-        Ok(Sample { values: vec![ns, ns.map(|ns| ns / lines as f64), burst], ticks, overhead: Some(overhead) })
+        let of_line = |time: Option<f64>| time.map(|time| time / lines as f64);
+        Ok(Sample { values: vec![ns, of_line(ns), burst, of_line(burst)], ticks, overhead: Some(overhead) })
     }
 
     fn model(&self, cell: &Cell, device: &'static DeviceProfile, seed: u64) -> Result<Sample> {
@@ -159,7 +161,7 @@ impl Measure for Burst {
             now_ns - start_ns
         });
         let burst = Samples::new(bursts.collect()).expect("there are some").median();
-        Ok(Sample { values: vec![Some(burst), Some(burst / lines as f64), None], ..Sample::default() })
+        Ok(Sample { values: vec![Some(burst), Some(burst / lines as f64), None, None], ..Sample::default() })
     }
 }
 
@@ -186,7 +188,7 @@ mod tests {
             }
             let mut site = Site::new([&cell], Duration::ZERO).unwrap();
             let sample = Burst.sample(&cell, &mut site, 1).unwrap();
-            let [burst, line, ticks] = sample.values[..] else { panic!("{sample:?}") };
+            let [burst, line, ticks, line_ticks] = sample.values[..] else { panic!("{sample:?}") };
             assert!(
                 sample.overhead.is_some_and(|part| part > 0.0 && part <= 1.0),
                 "reading the clock was subtracted: {sample:?}"
@@ -197,6 +199,7 @@ mod tests {
                 burst >= 0.0 && (burst - 64.0 * line).abs() < 1e-6 && (burst > 0.0) == (ticks > Some(0.0)),
                 "{cell}"
             );
+            assert_eq!(line_ticks.map(|of_line| 64.0 * of_line), ticks, "{cell}");
             assert_eq!(sample.ticks.values().sum::<u64>(), BURSTS as u64, "{cell}");
             let memory = site.memory(&cell).unwrap();
             assert!((0..8 << 10).step_by(8).all(|at| memory.word(at) == STORED), "{cell}");

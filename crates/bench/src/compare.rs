@@ -350,8 +350,10 @@ mod tests {
         use Verdict::{Same, Worse};
         assert_eq!(verdicts("latency", &before, &step_later), [Worse, Same, Same]);
         assert_eq!(verdicts("latency", &before, &two_later), [Worse; 3]);
-        let burst = |ns| [("burst", ns), ("line", ns)];
-        assert_eq!(verdicts("burst", &burst(91.0), &burst(104.0)), [Same; 2], "it has one line");
+        let burst = |ns| [("burst", ns), ("line", ns), ("burst-ticks", 2.0 * ns), ("line-ticks", 2.0 * ns)];
+        assert_eq!(verdicts("burst", &burst(91.0), &burst(104.0)), [Same; 4], "it has one line");
+        let hand_off = |ns| [("hand-off", ns), ("hand-off-ticks", 2.0 * ns)];
+        assert_eq!(verdicts("locks", &hand_off(91.0), &hand_off(104.0)), [Same; 2]);
     }
 
     /// Two ticks a nanosecond, in steps of 26: three steps are 39 ns, and four 52.

@@ -517,6 +517,18 @@ mod tests {
     }
 
     #[test]
+    fn every_time_is_told_in_nanoseconds_and_in_ticks() {
+        for measure in ALL {
+            let has = |name: &str, unit: &str| {
+                measure.metrics().iter().any(|metric| (metric.name, metric.unit) == (name, unit))
+            };
+            for metric in measure.metrics().iter().filter(|metric| metric.unit == "ns") {
+                assert!(has(&format!("{}-ticks", metric.name), "ticks"), "{} of {}", metric.name, measure.name());
+            }
+        }
+    }
+
+    #[test]
     fn what_a_key_cannot_be_is_refused_with_what_was_expected() {
         let bytes = Key { form: Form::Bytes { multiple_of: 64 }, ..Key::MEMORY };
         assert_eq!(bytes.values("64:*2:128").unwrap().len(), 2);

@@ -414,14 +414,17 @@ fn percentiles(page: &mut String, cells: &[&CellResult]) {
     if told.is_empty() {
         return;
     }
-    page.push_str("<details><summary>Percentiles of single operations, ns</summary><table><tr><th>cell</th>");
+    page.push_str("<details><summary>Percentiles of single operations, ns and ticks</summary><table><tr><th>cell</th>");
     crate::results::PARTS.iter().for_each(|(name, _)| _ = write!(page, "<th>{name} %</th>"));
     page.push_str("</tr>\n");
     for cell in told {
         let _ = write!(page, "<tr><td>{}</td>", escape(&cell.cell.to_string()));
         for (name, _) in crate::results::PARTS {
-            let text = cell.percentiles_ns.get(name).map(|ns| short(*ns)).unwrap_or_default();
-            let _ = write!(page, "<td class=\"n\">{text}</td>");
+            let ns = cell.percentiles_ns.get(name).map(|ns| short(*ns));
+            // Results of earlier versions have none.
+            let ticks = cell.percentiles_ticks.get(name).map(ToString::to_string);
+            let text = [ns, ticks].into_iter().flatten().collect::<Vec<_>>();
+            let _ = write!(page, "<td class=\"n\">{}</td>", text.join(" / "));
         }
         page.push_str("</tr>\n");
     }
@@ -557,6 +560,10 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text}: {page}");
         }
+        (results.cells[0].percentiles_ns, results.cells[0].percentiles_ticks) =
+            ([("50".into(), 20.0)].into(), [("50".into(), 42)].into());
+        let page = html(&results);
+        assert!(page.contains("<th>50 %</th>") && page.contains("<td class=\"n\">20.00 / 42</td>"), "{page}");
         results.disturbance.migrations = None;
         results.machine.governor = None;
         let page = html(&results);

@@ -71,6 +71,9 @@ pub struct CellResult {
     pub unresolved: Vec<Unresolved>,
     /// Of the isolated operations of all samples: nanoseconds at these fractions of them.
     pub percentiles_ns: BTreeMap<String, f64>,
+    /// The same in ticks of the counter.
+    #[serde(default)]
+    pub percentiles_ticks: BTreeMap<String, u64>,
     /// The largest part of a sample's time that reading the clock and the loop took; nothing where it is not known.
     pub overhead: Option<f64>,
     /// Samples during which the hypervisor took CPU time away.
@@ -232,6 +235,7 @@ impl CellResult {
             memory: None,
             page_bytes: None,
             percentiles_ns: BTreeMap::new(),
+            percentiles_ticks: BTreeMap::new(),
             overhead: None,
             disturbed: 0,
             cell,

@@ -84,7 +84,7 @@ impl Measure for Topology {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: [Metric; 3] = [
+        const METRICS: [Metric; 4] = [
             Metric {
                 name: "bandwidth",
                 unit: "GB/s",
@@ -102,6 +102,12 @@ impl Measure for Topology {
                 unit: "ns",
                 better: Better::Less,
                 about: "time of a dependent load of a line in no cache, at a random place, from the threads' node",
+            },
+            Metric {
+                name: "latency-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "the same in ticks of the counter",
             },
         ];
         &METRICS
@@ -126,16 +132,19 @@ impl Measure for Topology {
         of.check_layout()?;
         let thread = |number| of.program(device, devices, number, seed);
         let programs = (0..of.threads).map(thread).collect::<Result<_>>()?;
-        Ok(of.values(&model::simulate_on(vec![DeviceClock::busy(device); devices], programs), device.random_read_ns))
+        Ok(of.values(
+            &model::simulate_on(vec![DeviceClock::busy(device); devices], programs),
+            [device.random_read_ns, None],
+        ))
     }
 
     fn sample(&self, cell: &Cell, site: &mut Site, seed: u64) -> Result<Sample> {
         let (of, time) = (Of::new(cell), site.sample_time);
         let memory = site.memory(cell)?;
         let cpus = crew::cpus_of_node(of.from)?;
-        let latency_ns = latency_ns(memory, &cpus, seed)?;
+        let ticks = latency_ticks(memory, &cpus, seed)?;
         let (done, overhead) = of.run(memory, &cpus, time, seed)?;
-        Ok(Sample { overhead: Some(overhead), ..of.values(&done, Some(latency_ns)) })
+        Ok(Sample { overhead: Some(overhead), ..of.values(&done, [Some(Clock::get().ns(ticks)), Some(ticks)]) })
     }
 }
 
@@ -273,18 +282,20 @@ impl Of {
         }))
     }
 
-    fn values(&self, done: &[Done], latency_ns: Option<f64>) -> Sample {
+    /// The latency comes in nanoseconds and in ticks.
+    fn values(&self, done: &[Done], latency: [Option<f64>; 2]) -> Sample {
         let gb_s = done.iter().map(Done::per_second).sum::<f64>() / 1e9;
-        Sample { values: vec![Some(gb_s), Some(gb_s / self.threads as f64), latency_ns], ..Sample::default() }
+        let bandwidths = [Some(gb_s), Some(gb_s / self.threads as f64)];
+        Sample { values: [bandwidths, latency].concat(), ..Sample::default() }
     }
 }
 
 /// The time of a dependent load by the first of these CPUs.
-fn latency_ns(memory: &mut Memory, cpus: &[usize], seed: u64) -> Result<f64> {
+fn latency_ticks(memory: &mut Memory, cpus: &[usize], seed: u64) -> Result<f64> {
     let mut cycle = Cycle::new(memory, CHAIN_BYTES, CHAIN_BYTES, 1, seed);
     code::evict(cycle.memory(), CHAIN_BYTES);
     let (ticks, steps) = crew::once_together_on(cpus, vec![|| cycle.follow(STEPS)])?.results[0];
-    Ok(Clock::get().ns(ticks as f64 / steps as f64))
+    Ok(ticks as f64 / steps as f64)
 }
 
 /// How the files of several folders are put together.
@@ -325,6 +336,7 @@ mod tests {
             let mut site = Site::new([&cell], Duration::from_millis(1)).unwrap();
             let sample = Topology.sample(&cell, &mut site, 1).unwrap();
             assert!(sample.values.iter().all(|value| value.unwrap() > 0.0), "{cell}");
+            assert_eq!(sample.values[3].map(|ticks| Clock::get().ns(ticks)), sample.values[2], "{cell}");
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

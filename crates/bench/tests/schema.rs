@@ -78,6 +78,7 @@ fn results_have_the_published_form() {
     let value = serde_json::to_value(&results).unwrap();
     assert_eq!(differences(&value, &schema, &schema, "results"), [""; 0]);
     assert!(!results.findings.is_empty() && results.cells.iter().any(|cell| !cell.percentiles_ns.is_empty()));
+    assert!(results.cells.iter().all(|cell| cell.percentiles_ns.keys().eq(cell.percentiles_ticks.keys())));
     let again = serde_json::from_value(value.clone()).unwrap();
     assert_eq!(results, again);
     // The test can fail.

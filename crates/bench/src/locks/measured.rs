@@ -50,7 +50,7 @@ impl Measure for Locks {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: [Metric; 3] = [
+        const METRICS: [Metric; 4] = [
             Metric {
                 name: "rate",
                 unit: "M/s",
@@ -69,6 +69,12 @@ impl Measure for Locks {
                 better: Better::More,
                 about: "Jain's index of the threads' acquisitions: 1 when all have as many",
             },
+            Metric {
+                name: "hand-off-ticks",
+                unit: "ticks",
+                better: Better::Less,
+                about: "time of a hand-off in ticks of the counter",
+            },
         ];
         &METRICS
     }
@@ -78,7 +84,7 @@ impl Measure for Locks {
     }
 
     fn clock_steps(&self, _cell: &Cell, metric: &str) -> f64 {
-        if metric == "hand-off" { 1.0 } else { 0.0 }
+        if ["hand-off", "hand-off-ticks"].contains(&metric) { 1.0 } else { 0.0 }
     }
 
     /// The overhead is that of throughput. Half of the time goes to either: throughput with no clock inside, and hand-offs with it.
@@ -103,7 +109,8 @@ impl Measure for Locks {
         let overhead = per_second * Contention::turn_ns() / 1e9 / at_a_time as f64;
         // Where no turn has ended in the window there is nothing to tell.
         let told = |value: f64| (per_second > 0.0).then_some(value);
-        let values = vec![told(per_second / 1e6), hand_off.map(|ticks| clock.ns(ticks)), told(shares.fairness())];
+        let hand_off_ns = hand_off.map(|ticks| clock.ns(ticks));
+        let values = vec![told(per_second / 1e6), hand_off_ns, told(shares.fairness()), hand_off];
         Ok(Sample { values, ticks, overhead: Some(overhead) })
     }
 }
@@ -125,6 +132,7 @@ mod tests {
             // On a busy machine a window may close before a thread has had its CPU.
             assert!(sample.values[0].is_none_or(|rate| rate > 0.0 && sample.overhead.unwrap() > 0.0), "{cell}");
             assert!(sample.values[1].is_none_or(|ns| ns >= 0.0), "{cell}");
+            assert_eq!(sample.values[3].map(|ticks| Clock::get().ns(ticks)), sample.values[1], "{cell}");
             let is_alone = cell.number("threads") == 1;
             assert!(!is_alone || sample.values[1].is_none(), "{cell}");
             assert!(!is_alone || sample.values[2].is_none_or(|fairness| fairness == 1.0), "{cell}");

@@ -142,20 +142,20 @@ impl Course {
         }
     }
 
-    /// Nanoseconds at fractions of the single operations, where the clock can tell the median of them from none.
-    fn percentiles_ns(&self, clock: &Clock) -> BTreeMap<String, f64> {
+    /// Ticks at fractions of the single operations, where the clock can tell the median of them from none.
+    fn percentiles(&self, clock: &Clock) -> BTreeMap<String, u64> {
         let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
         for (ticks, count) in self.samples.iter().flat_map(|sample| &sample.ticks) {
             *counts.entry(*ticks).or_default() += count;
         }
         let is_resolved = results::percentile(&counts, 0.5).is_some_and(|ticks| clock.resolves(ticks as f64));
-        let told = if is_resolved { results::percentiles(&counts) } else { BTreeMap::new() };
-        told.into_iter().map(|(part, ticks)| (part, clock.ns(ticks as f64))).collect()
+        if is_resolved { results::percentiles(&counts) } else { BTreeMap::new() }
     }
 
     pub(super) fn result(self, cell: Cell, enough: &Enough, keeps_samples: bool, site: &mut Site) -> CellResult {
-        let status = self.status(&cell, enough);
+        let (status, clock) = (self.status(&cell, enough), Clock::get());
         let is_believed = !matches!(status, Status::Skipped | Status::Refused);
+        let percentiles = if is_believed { self.percentiles(clock) } else { BTreeMap::new() };
         let metrics = (0..cell.measure().metrics().len()).filter_map(|number| {
             let found = self.found(&cell, number)?;
             Some(Found { samples: if keeps_samples { self.values(number) } else { Vec::new() }, ..found })
@@ -175,7 +175,8 @@ impl Course {
             page_bytes: memory.as_ref().and_then(|memory| memory.page_bytes),
             metrics: if is_believed { metrics.collect() } else { Vec::new() },
             unresolved: if is_believed { unresolved.collect() } else { Vec::new() },
-            percentiles_ns: if is_believed { self.percentiles_ns(Clock::get()) } else { BTreeMap::new() },
+            percentiles_ns: percentiles.iter().map(|(part, ticks)| (part.clone(), clock.ns(*ticks as f64))).collect(),
+            percentiles_ticks: percentiles,
             overhead: self.samples.iter().filter_map(|sample| sample.overhead).reduce(f64::max),
             disturbed: self.disturbed,
             cell,
@@ -259,11 +260,22 @@ mod tests {
             for ticks in ticks {
                 course.take_up(&Turn::of(&Sample { ticks: [*ticks].into(), ..Sample::default() }, false));
             }
-            course.percentiles_ns(&clock)
+            course.percentiles(&clock)
         };
         let told = percentiles(&[(10, 40), (40, 60)]);
-        assert_eq!((told["50"], told["90"], told["100"]), (40.0, 40.0, 40.0));
+        assert_eq!((told["50"], told["90"], told["100"]), (40, 40, 40));
         assert!(percentiles(&[(10, 60), (40, 40)]).is_empty() && percentiles(&[]).is_empty());
+    }
+
+    #[test]
+    fn percentiles_are_told_in_nanoseconds_and_ticks() {
+        let (mut course, cell) = course(&[Some(7.0); 5]);
+        let clock = Clock::get();
+        let ticks = 1000 * clock.step_ticks;
+        course.samples[0].ticks = [(ticks, 10)].into();
+        let result = course.result(cell, &Enough::default(), false, &mut nowhere());
+        assert_eq!((result.percentiles_ticks["50"], result.percentiles_ns["50"]), (ticks, clock.ns(ticks as f64)));
+        assert_eq!(result.percentiles_ticks.len(), result.percentiles_ns.len());
     }
 
     #[test]
