@@ -1,7 +1,7 @@
 //! Two runs of the same cells, held against one another by their intervals.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use report::{Interval, Provenance};
 use serde::Serialize;
@@ -130,13 +130,20 @@ fn warnings(before: &Results, after: &Results) -> Vec<String> {
     let time = |results: &Results| format!("{} ms", results.enough.sample_ns as f64 / 1e6);
     differ("time of a sample", &time(before), &time(after));
     let second = by_name(after);
-    for (name, a) in by_name(before) {
+    // Once for each memory, and not for each of its cells.
+    let memory = |cell: &CellResult| Some((cell.cell.keys.get("memory")?.to_string(), cell.memory.clone()?));
+    let pairs = || by_name(before).into_iter().filter_map(|(name, a)| Some((second.get(&name)?, a, name)));
+    let of_both = pairs().filter_map(|(b, a, _)| Some((memory(a)?, memory(b)?.1)));
+    for ((place, a), b) in of_both.collect::<BTreeSet<_>>() {
+        differ(&format!("memory {place}"), &a, &b);
+    }
+    for (b, a, name) in pairs() {
         let place = |cell: &CellResult| {
             let pages = cell.page_bytes.map_or(String::new(), |bytes| format!(" in pages of {bytes} bytes"));
             Some(format!("{}{pages}", cell.provenance?.as_str()))
         };
         // Of a cell without figures it is not known.
-        if let (Some(a), Some(b)) = (place(a), second.get(&name).and_then(|b| place(b))) {
+        if let (Some(a), Some(b)) = (place(a), place(b)) {
             differ(&name, &a, &b);
         }
     }
@@ -268,6 +275,7 @@ fn change(cell: &str, before: &Compared<'_>, after: &Compared<'_>, width: f64, t
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Value;
 
     fn found(better: Better, low: f64, median: f64, high: f64) -> Compared<'static> {
         let interval = Interval { low, high };
@@ -437,6 +445,16 @@ mod tests {
         ] {
             assert!(told.iter().any(|told| told.contains(what)), "{what}: {told:?}");
         }
+        // Another file system at the same path, or another source of a profile.
+        let with_memory = |text: &str| {
+            let mut results = runs("load", &[("latency", 10.0)]);
+            results.cells.push(results.cells[0].clone());
+            results.cells[1].cell.keys.insert("size".into(), Value::Number(64));
+            results.cells.iter_mut().for_each(|cell| cell.memory = Some(text.into()));
+            results
+        };
+        let told = warnings(&with_memory("page cache over ext4"), &with_memory("page cache over xfs"));
+        assert_eq!(told, ["memory dram: 'page cache over ext4' before, 'page cache over xfs' after"]);
         // A cell without figures has no memory that could be another.
         let mut without = before.clone();
         (without.cells[0].provenance, without.cells[0].page_bytes) = (None, None);
