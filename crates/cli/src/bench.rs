@@ -430,13 +430,10 @@ fn calibrate(arguments: &CalibrateArguments, progress: Progress) -> Result<Repor
     }
     show::confirm_devices(&plan, &arguments.overwrite)?;
     interrupt::watch(Second::Ends);
-    // Before anything is measured: a run of minutes must not end because the file is there.
-    let made = fs::OpenOptions::new().write(true).create_new(true).open(&arguments.out);
-    let mut file = made.map_err(|error| Failure::io("create", &arguments.out, error))?;
-    let profile = calibrated(&plan, arguments, progress).inspect_err(|_| _ = fs::remove_file(&arguments.out));
-    let (profile, results) = profile?;
+    can_be_made(&arguments.out)?;
+    let (profile, results) = calibrated(&plan, arguments, progress)?;
     let text = serde_json::to_string_pretty(&profile).expect("finite numbers and strings") + "\n";
-    file.write_all(text.as_bytes()).map_err(|error| Failure::io("write", &arguments.out, error))?;
+    write_new(&arguments.out, &text)?;
     Ok(show::calibrated(&profile, &results, &arguments.out))
 }
 
@@ -506,15 +503,34 @@ fn foreign(path: &Path) -> Failure {
     Failure::Usage(format!("{} is there, and no file of a run: it is not written over", path.display()))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all, in place of one that is there.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let written = written_beside(path, text)?.persist(path);
+    written.map(drop).map_err(|error| Failure::io("write", path, error.error))
+}
+
+/// The same of a file that must not be there.
+fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    let written = written_beside(path, text)?.persist_noclobber(path);
+    written.map(drop).map_err(|error| Failure::io("write", path, error.error))
+}
+
+/// Refuses a new file that is there, or whose folder takes none: before minutes of measuring, at whose end it is written.
+fn can_be_made(path: &Path) -> Result<(), Failure> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(Failure::io("create", path, std::io::ErrorKind::AlreadyExists.into())),
+        Err(_) => written_beside(path, "").map(drop),
+    }
+}
+
+/// A file that is not at its place yet, and goes away where it never comes there.
+fn written_beside(path: &Path, text: &str) -> Result<tempfile::NamedTempFile, Failure> {
     let failed = |error| Failure::io("write", path, error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file =
         tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(folder).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
+    Ok(file)
 }
 
 fn list(arguments: &ListArguments) -> Result<Report, Failure> {
@@ -572,4 +588,27 @@ fn report(arguments: &ReportArguments) -> Result<Report, Failure> {
     page_is_ours(&path)?;
     write(&path, &bench::page::html(&results))?;
     Ok(Report::confirmation(json!({ "report": path }), format!("{}\n", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_replaces_none_and_leaves_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.json");
+        can_be_made(&path).ok().unwrap();
+        fs::write(&path, "mine").unwrap();
+        for refused in [can_be_made(&path), write_new(&path, "ours")] {
+            assert_eq!(refused.err().unwrap().code(), "already-exists");
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        fs::remove_file(&path).unwrap();
+        write_new(&path, "ours").ok().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"ours");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let nowhere = folder.path().join("none/p.json");
+        assert_eq!(can_be_made(&nowhere).err().unwrap().code(), "not-found");
+    }
 }

@@ -223,6 +223,26 @@ fn a_signal_ends_a_run_in_order_and_says_how_it_goes_on() {
     }
 }
 
+/// Its journal lies in a folder for temporary files.
+#[test]
+fn a_calibration_that_is_killed_leaves_no_profile() {
+    let place = Place::new();
+    let temporary = place.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let mut command = place.command(&["bench", "calibrate", "dram", "--out", "p.json", "--budget", "1h"]);
+    let mut child = start(command.env("TMPDIR", &temporary));
+    let begun =
+        || fs::read_dir(&temporary).unwrap().any(|folder| folder.unwrap().path().join("journal.jsonl").exists());
+    while !begun() {
+        assert!(child.try_wait().unwrap().is_none(), "{}", finish(child).stderr);
+        std::thread::yield_now();
+    }
+    let made = place.path("p.json").exists();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!made && fs::read_dir(place.root()).unwrap().count() == 1, "beside the folder for temporary files");
+}
+
 #[test]
 fn a_size_that_nothing_has_is_refused_and_leaves_nothing() {
     let place = Place::new();
