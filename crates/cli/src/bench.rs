@@ -479,7 +479,7 @@ fn new_folder(given: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
 /// Refuses a folder in which somebody else has a file where results go.
 fn results_are_ours(folder: &Path) -> Result<(), Failure> {
     let results = folder.join("results.json");
-    if results.exists() && !starts_with(&results, "{") {
+    if results.exists() && schema_of(&results).is_none_or(|schema| schema != results::SCHEMA) {
         return Err(foreign(&results));
     }
     let csv = folder.join("results.csv");
@@ -487,6 +487,12 @@ fn results_are_ours(folder: &Path) -> Result<(), Failure> {
         return Err(foreign(&csv));
     }
     page_is_ours(&folder.join("report.html"))
+}
+
+/// What a file of JSON says of its form.
+fn schema_of(path: &Path) -> Option<Value> {
+    let value: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+    value.get("schema").cloned()
 }
 
 /// Refuses a file that is no page of a run.

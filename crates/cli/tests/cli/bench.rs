@@ -174,11 +174,18 @@ fn a_file_of_somebody_else_is_not_written_over() {
     fs::write(place.path("notes.html"), "mine").unwrap();
     let error = failed(&place, &["bench", "report", "a", "--out", "notes.html"], 2);
     assert!(error.contains("notes.html is there, and no file of a run: it is not written over"), "{error}");
-    for name in ["report.html", "results.csv", "results.json"] {
+    let foreign = [
+        ("report.html", "mine"),
+        ("results.csv", "mine"),
+        ("results.json", "mine"),
+        ("results.json", "{}"),
+        ("results.json", "{\"schema\":\"other\"}"),
+    ];
+    for (name, text) in foreign {
         let ours = fs::read(place.path("a").join(name)).unwrap();
-        fs::write(place.path("a").join(name), "mine").unwrap();
+        fs::write(place.path("a").join(name), text).unwrap();
         failed(&place, &run(&["iops", "--resume", "a"])[1..], 2);
-        assert_eq!(fs::read(place.path("a").join(name)).unwrap(), b"mine");
+        assert_eq!(fs::read_to_string(place.path("a").join(name)).unwrap(), text);
         fs::write(place.path("a").join(name), ours).unwrap();
     }
     place.done(&run(&["iops", "--resume", "a"]));
