@@ -9,6 +9,7 @@ use crate::crew;
 use crate::error::{Error, Result};
 use crate::measure::{Better, Cell, Form, Key, Measure, Metric, Needs, Sample};
 use crate::memory::Place;
+use crate::nameless::{self, Allocated, Nameless};
 use crate::names::names;
 use crate::room;
 use crate::site::Site;
@@ -144,21 +145,19 @@ impl Pages {
             let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len_bytes, protection, MapFlags::PRIVATE) };
             return Ok(Pages::of(base.map_err(failed)?.cast(), len_bytes));
         };
-        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|error| Error::io(&path, error))?;
-        std::fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
-        if cell.word("allocated") == "yes" {
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes as u64).map_err(failed)?;
-        } else {
+        let Nameless { file, path, opened: () } = nameless::new_file(&folder, 0, |_| ())?;
+        let failed_file = |error| Error::io(&path, error);
+        let allocated = nameless::allocate(&file, len_bytes as u64).map_err(failed_file)?;
+        if cell.word("allocated") == "no" {
             // A quota is known to who allocates only: blocks are taken, and given back.
-            match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes as u64) {
-                Err(rustix::io::Errno::OPNOTSUPP) => {}
-                allocated => allocated.map_err(failed)?,
-            }
             for len_bytes in [0, len_bytes as u64] {
-                file.set_len(len_bytes).map_err(|error| Error::io(&path, error))?;
+                file.set_len(len_bytes).map_err(failed_file)?;
             }
+        } else if allocated == Allocated::Later {
+            return Err(Error::unavailable(format!(
+                "the file system of {} allocates no blocks ahead",
+                folder.display()
+            )));
         }
         let is_sync = cell.word("touch") == Meeting::StoreSync.name();
         let flags = if is_sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };

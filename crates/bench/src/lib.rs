@@ -30,6 +30,7 @@ pub mod measure;
 pub mod memory;
 pub mod mixed;
 pub mod model;
+mod nameless;
 mod names;
 #[allow(unsafe_code)] // runs the code that is measured
 pub mod operations;

@@ -10,6 +10,7 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::crew;
 use crate::error::{Error, Result};
+use crate::nameless::{self, Nameless};
 use crate::room;
 
 /// Where memory comes from.
@@ -226,24 +227,12 @@ pub(crate) fn weakest<'b>(all: impl Iterator<Item = &'b Backing> + Clone) -> Opt
     Some(together)
 }
 
-/// A new file, which has a name only until it is open: whatever ends the process, nothing is left. Its blocks are allocated.
-/// It cannot be made without a name (O_TMPFILE), because the core opens files by their names.
+/// A new file without a name, whose blocks are allocated as far as the file system does so.
 fn new_file(folder: &Path, len_bytes: u64) -> Result<MappedFile> {
-    let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-    let failed = |error| Error::io(&path, error);
-    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
-    let opened = Mapped::new().open(&path, OpenMode::Writer);
-    fs::remove_file(&path).map_err(failed)?;
-    allocate(&file, len_bytes).map_err(failed)?;
+    let Nameless { file, path, opened } =
+        nameless::new_file(folder, 0, |path| Mapped::new().open(path, OpenMode::Writer))?;
+    nameless::allocate(&file, len_bytes).map_err(|error| Error::io(&path, error))?;
     Ok(opened?)
-}
-
-/// Gives a file its length, and its blocks where the file system allocates them ahead; else those are that are touched.
-pub(crate) fn allocate(file: &fs::File, len_bytes: u64) -> std::io::Result<()> {
-    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len_bytes) {
-        Err(Errno::OPNOTSUPP) => file.set_len(len_bytes),
-        allocated => Ok(allocated?),
-    }
 }
 
 /// Has all pages of anonymous memory there.

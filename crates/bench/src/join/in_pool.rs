@@ -15,6 +15,7 @@ use crate::crew;
 use crate::error::{Error, Result};
 use crate::memory::Place;
 use crate::model::Touch;
+use crate::nameless;
 use crate::room;
 
 /// A join whose table is built in a pool, and durable row by row or block by block.
@@ -41,8 +42,7 @@ impl DurableJoin {
     /// cannot be made or written; `Wrong` when the join has not found what it must.
     pub fn run(&self, relations: &Relations, folder: &Path) -> Result<Times> {
         room::check(&Place::Folder(folder.to_owned()), self.pool_bytes(relations.input()))?;
-        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        self.run_on(relations, Mapped::new(), &path)
+        self.run_on(relations, Mapped::new(), &nameless::path_in(folder))
     }
 
     /// The same in main memory, where every write-back and fence takes as long as it would on a device. Loads do not.

@@ -1,9 +1,9 @@
 //! What the ways down write to.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -13,7 +13,8 @@ use super::libraries::Libpmemblk;
 use super::{Blocks, DIRECT_BYTES, Through};
 use crate::code::STORED;
 use crate::error::{Error, Result};
-use crate::memory::{self, Memory, Place};
+use crate::memory::{Memory, Place};
+use crate::nameless;
 
 /// What all threads write to.
 pub(super) struct Shared<'m> {
@@ -46,8 +47,7 @@ impl<'m> Shared<'m> {
         if let Some(memory) = memory {
             return Ok(Shared { to: Target::Memory(memory), path: folder, word, syncing: Mutex::default() });
         }
-        let path = folder.join(format!(".remanent-bench-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        let file = new_file(&path, blocks.through)?;
+        let (file, path) = new_file(&folder, blocks.through)?;
         let to = match blocks.through {
             Through::Libpmemblk => Target::Pool(new_pool(&file, &path, blocks, !word)?),
             through => {
@@ -106,21 +106,15 @@ impl<'m> Shared<'m> {
     }
 }
 
-/// A new file, which has lost its name: what ends the process leaves none behind.
-fn new_file(path: &Path, through: Through) -> Result<File> {
+/// A new file without a name, and that which it had.
+fn new_file(folder: &Path, through: Through) -> Result<(File, PathBuf)> {
     let flags = if through.is_direct() { libc::O_DIRECT } else { 0 };
-    let how = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(flags).to_owned();
-    let file = match how.open(path) {
-        Ok(file) => file,
-        Err(error) if flags != 0 && error.raw_os_error() == Some(libc::EINVAL) => {
-            // The file is there all the same.
-            let _ = fs::remove_file(path);
-            return Err(Error::unavailable(format!("{}: this file system has no O_DIRECT", path.display())));
+    match nameless::new_file(folder, flags, |_| ()) {
+        Err(Error::Io { path, source }) if flags != 0 && source.raw_os_error() == Some(libc::EINVAL) => {
+            Err(Error::unavailable(format!("{}: this file system has no O_DIRECT", path.display())))
         }
-        Err(error) => return Err(Error::io(path, error)),
-    };
-    fs::remove_file(path).map_err(|error| Error::io(path, error))?;
-    Ok(file)
+        made => made.map(|made| (made.file, made.path)),
+    }
 }
 
 /// Bytes that are written at once to fill a file.
@@ -128,7 +122,7 @@ const FILL_BYTES: usize = 1 << 20;
 
 /// Writes every block once, and has the device take them: no later write is a page's first, or has to wait for these.
 fn fill(file: &File, blocks: &Blocks, word: u64) -> io::Result<()> {
-    memory::allocate(file, blocks.len_bytes as u64)?;
+    nameless::allocate(file, blocks.len_bytes as u64)?;
     let fit = blocks.len_bytes / blocks.block_bytes;
     let at_once = (FILL_BYTES / blocks.block_bytes).clamp(1, fit);
     // Whole blocks, which O_DIRECT wants.
@@ -143,7 +137,7 @@ fn fill(file: &File, blocks: &Blocks, word: u64) -> io::Result<()> {
 /// A pool in a file without a name, which the library opens by its descriptor. It finds room for itself in a file that is there.
 fn new_pool(file: &File, path: &Path, blocks: &Blocks, word: u64) -> Result<Libpmemblk> {
     let failed = |error: io::Error| Error::io(path, error);
-    memory::allocate(file, blocks.file_bytes()).map_err(failed)?;
+    nameless::allocate(file, blocks.file_bytes()).map_err(failed)?;
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let pool = Libpmemblk::create(&by_descriptor, blocks.block_bytes)?;
     // It never writes a block where it was, but where the one before lay that was written: so a block of each page is enough
