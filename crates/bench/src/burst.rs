@@ -143,7 +143,8 @@ impl Measure for Burst {
         // Of what is told nothing of it is left; but the more there was, the less is known of the rest.
         let overhead = (nothing / median(&all).max(1.0)).min(1.0);
         let rest = all.into_iter().map(|ticks| ticks.saturating_sub(nothing as u64)).collect();
-        let (burst, ticks) = latency::told(clock, rest);
+        let ticks = latency::counts(rest);
+        let burst = latency::told(clock, &ticks);
         let ns = burst.map(|ticks| clock.ns(ticks));
         let of_line = |time: Option<f64>| time.map(|time| time / lines as f64);
         Ok(Sample { values: vec![ns, of_line(ns), burst, of_line(burst)], ticks, overhead: Some(overhead) })

@@ -176,7 +176,8 @@ impl Measure for Latency {
         let around = median(empty.sustained(memory, &mut walk, BATCHES, batch));
         let overhead = (around / sustained.max(1.0 / batch as f64)).min(1.0);
         let sustained = (sustained - clock.pair_ticks as f64 / batch as f64).max(0.0);
-        let (one, ticks) = told(clock, isolated);
+        let ticks = counts(isolated);
+        let one = told(clock, &ticks);
         let values = vec![Some(clock.ns(sustained)), one.map(|ticks| clock.ns(ticks)), Some(sustained), one];
         Ok(Sample { values, ticks, overhead: Some(overhead) })
     }
@@ -203,13 +204,28 @@ impl Measure for Latency {
     }
 }
 
-/// The median of single times, and how often each came; no median where there are no times. It is 0 where the clock cannot tell
-/// it from none: a sample that was left out for being short would make those that are left too long.
-pub(crate) fn told(clock: &Clock, times: Vec<u64>) -> (Option<f64>, BTreeMap<u64, u64>) {
-    let one = Samples::new(times.iter().map(|&ticks| ticks as f64).collect()).map(|samples| samples.median());
+/// How often each of these times came.
+pub(crate) fn counts(times: Vec<u64>) -> BTreeMap<u64, u64> {
     let mut counts = BTreeMap::new();
     times.into_iter().for_each(|ticks| *counts.entry(ticks).or_default() += 1);
-    (one.map(|ticks| if clock.resolves(ticks) { ticks } else { 0.0 }), counts)
+    counts
+}
+
+/// The median of single times, by how often each came; none where there are no times. It is 0 where the clock cannot tell
+/// it from none: a sample that was left out for being short would make those that are left too long.
+pub(crate) fn told(clock: &Clock, counts: &BTreeMap<u64, u64>) -> Option<f64> {
+    let all: u64 = counts.values().sum();
+    let at = |rank: u64| {
+        let mut so_far = 0;
+        let is_at = |(_, count): &(&u64, &u64)| {
+            so_far += **count;
+            so_far > rank
+        };
+        counts.iter().find(is_at).map(|(ticks, _)| *ticks as f64)
+    };
+    // Of an even number the middle of the two in the middle.
+    let median = (at(all.saturating_sub(1) / 2)? + at(all / 2)?) / 2.0;
+    Some(if clock.resolves(median) { median } else { 0.0 })
 }
 
 fn median(values: Vec<f64>) -> f64 {
@@ -540,9 +556,12 @@ mod tests {
     #[test]
     fn a_median_that_the_clock_cannot_tell_from_none_is_0() {
         let clock = Clock { ticks_per_ns: 2.0, step_ticks: 26, pair_ticks: 52 };
-        assert_eq!(told(&clock, vec![26, 52, 52, 52, 7800]), (Some(0.0), [(26, 1), (52, 3), (7800, 1)].into()));
-        assert_eq!(told(&clock, vec![78, 78, 104]), (Some(78.0), [(78, 2), (104, 1)].into()));
-        assert_eq!(told(&clock, Vec::new()), (None, BTreeMap::new()));
+        let median = |times: &[u64]| told(&clock, &counts(times.to_vec()));
+        assert_eq!(counts(vec![52, 26, 52]), [(26, 1), (52, 2)].into());
+        assert_eq!(median(&[26, 52, 52, 52, 7800]), Some(0.0));
+        assert_eq!(median(&[104, 78, 78]), Some(78.0));
+        assert_eq!((median(&[78, 104, 130, 78]), median(&[78, 104])), (Some(91.0), Some(91.0)));
+        assert_eq!(median(&[]), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod queue;
 mod spin;
 
 pub use bit::{Bit, hold_bit};
-pub use contention::{Contention, HandOffs, Shares};
+pub use contention::{Contention, Shares};
 pub use measured::Locks;
 pub use posix::{PthreadMutex, PthreadSpin};
 pub use queue::{Mcs, Waiter};

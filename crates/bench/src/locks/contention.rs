@@ -1,6 +1,7 @@
 //! Threads that want the same locks: how often they get them, how evenly, and how long a lock takes from one to the next.
 
 use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -48,24 +49,6 @@ impl Shares {
     }
 }
 
-/// Times in which a lock went from one thread to another that was waiting for it: where nobody waits, the time is that of
-/// whoever comes next.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HandOffs {
-    /// Ticks from a release to the next acquisition, by another thread that had come before it, without those of the clock:
-    /// the latest [`HandOffs::MOST`] of each thread.
-    pub ticks: Vec<u64>,
-    /// How many there were.
-    pub count: u64,
-    /// How many acquisitions there were, those by the same thread again included.
-    pub acquisitions: u64,
-}
-
-impl HandOffs {
-    /// Most times that are kept of a thread.
-    pub const MOST: usize = 1 << 16;
-}
-
 impl Contention {
     /// Has the threads want locks for so long, with no clock inside: how often each got one.
     ///
@@ -73,27 +56,29 @@ impl Contention {
     /// `Unavailable` when there is no lock or no thread, or a thread cannot be had; `Wrong` when two threads had a lock at a
     /// time.
     pub fn run(&self, for_time: Duration, seed: u64) -> Result<Shares> {
-        with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, |_| NotTimed).map(|(done, _)| Shares(done)))
+        with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, |_| NotTimed).map(Shares))
     }
 
-    /// The same with the clock read before and after each acquisition, and before each release: how long a lock takes from one
-    /// thread to another. Reading the clock makes the work inside twice as much longer, and that outside once.
+    /// The same with the clock read before and after each acquisition, and before each release: how often it took how many ticks, without
+    /// those of the clock, from a release to the next acquisition by another thread that was waiting; where nobody waits, the
+    /// time would be that of whoever comes next. Reading the clock makes the work inside twice as much longer, and that outside once.
     ///
     /// # Errors
     /// As [`Contention::run`]; `Wrong` also when the counters of two CPUs do not agree.
-    pub fn hand_offs(&self, for_time: Duration, seed: u64) -> Result<HandOffs> {
+    pub fn hand_offs(&self, for_time: Duration, seed: u64) -> Result<BTreeMap<u64, u64>> {
         let mut kept: Vec<Kept> = (1..=self.threads as u64).map(Kept::of).collect();
         let mut each = kept.iter_mut();
         let note = |_| each.next().expect("one for each thread");
-        let (_, acquisitions) = with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, note))?;
+        with_lock!(self.kind, L => self.run_with::<L, _>(for_time, seed, note))?;
         if kept.iter().any(|kept| kept.has_gone_back) {
             return Err(Error::Wrong { what: "the order of two CPUs' clocks" });
         }
-        let count = kept.iter().map(|kept| kept.count).sum();
         let pair_ticks = Clock::get().pair_ticks;
-        let ticks =
-            kept.into_iter().flat_map(|kept| kept.ticks).map(|ticks| ticks.saturating_sub(pair_ticks)).collect();
-        Ok(HandOffs { ticks, count, acquisitions })
+        let mut counts = BTreeMap::new();
+        for (ticks, count) in kept.iter().flat_map(Kept::counts) {
+            *counts.entry(ticks.saturating_sub(pair_ticks)).or_default() += count;
+        }
+        Ok(counts)
     }
 
     /// What a turn takes beside the lock and the work, at most, in nanoseconds: one by a lone thread without either.
@@ -118,7 +103,7 @@ impl Contention {
         for_time: Duration,
         seed: u64,
         mut timing: impl FnMut(usize) -> T,
-    ) -> Result<(Vec<Done>, u64)> {
+    ) -> Result<Vec<Done>> {
         if self.locks == 0 || self.threads == 0 {
             return Err(Error::unavailable(format!("{} threads for {} locks", self.threads, self.locks)));
         }
@@ -133,11 +118,11 @@ impl Contention {
             }
         });
         let done = crew::work_in_one_window(workers.collect(), for_time)?;
-        let acquisitions = all.into_iter().map(|protected| protected.inside.into_inner().acquisitions).sum();
+        let acquisitions: u64 = all.into_iter().map(|protected| protected.inside.into_inner().acquisitions).sum();
         if acquisitions != turns.iter().map(|turns| turns.0).sum::<u64>() {
             return Err(Error::Wrong { what: "the number of acquisitions, counted inside the locks," });
         }
-        Ok((done, acquisitions))
+        Ok(done)
     }
 
     fn worker<'l, L: Lock, T: Timing>(
@@ -249,28 +234,39 @@ impl Timing for NotTimed {
     fn release(&mut self, _inside: &mut Inside) {}
 }
 
-/// What one thread keeps of the times that it measures.
+/// What one thread keeps of the times that it measures: all of them, for of those alone that come last, or first, the median would
+/// be another. How often each comes takes less memory, and is sooner noted with the lock held, than a list of them.
 #[repr(align(128))]
 struct Kept {
     owner: u64,
     arrived_at: u64,
-    ticks: Vec<u64>,
-    count: u64,
+    /// How often each number of ticks came, up to [`LONG_TICKS`].
+    short: Vec<u64>,
+    /// Those that took longer, of which there are few in any window.
+    long: Vec<u64>,
     has_gone_back: bool,
 }
 
+/// Some 20 us: who waits longer has lost its CPU.
+const LONG_TICKS: usize = 1 << 16;
+
 impl Kept {
     fn of(owner: u64) -> Kept {
-        Kept { owner, arrived_at: 0, ticks: Vec::with_capacity(HandOffs::MOST), count: 0, has_gone_back: false }
+        Kept { owner, arrived_at: 0, short: vec![0; LONG_TICKS], long: Vec::new(), has_gone_back: false }
     }
 
+    #[inline(always)]
     fn keep(&mut self, taken: u64) {
-        if self.ticks.len() < HandOffs::MOST {
-            self.ticks.push(taken);
-        } else {
-            self.ticks[self.count as usize % HandOffs::MOST] = taken;
+        match self.short.get_mut(taken as usize) {
+            Some(count) => *count += 1,
+            None => self.long.push(taken),
         }
-        self.count += 1;
+    }
+
+    /// The times that came, each with how often it did.
+    fn counts(&self) -> impl Iterator<Item = (u64, u64)> + use<'_> {
+        let short = self.short.iter().enumerate().map(|(ticks, count)| (ticks as u64, *count));
+        short.filter(|(_, count)| *count > 0).chain(self.long.iter().map(|ticks| (*ticks, 1)))
     }
 }
 
@@ -347,9 +343,7 @@ mod tests {
                 let fairness = shares.fairness();
                 assert!(fairness > 0.99 / threads as f64 && fairness < 1.01, "{kind:?}: {fairness}");
                 let hand_offs = contention(kind, threads, locks).hand_offs(Duration::from_millis(2), 1).unwrap();
-                assert!(hand_offs.count <= hand_offs.acquisitions, "{kind:?}");
-                assert!(hand_offs.ticks.len() <= threads * HandOffs::MOST);
-                assert!(threads > 1 || hand_offs.count == 0, "one thread hands nothing on");
+                assert!(threads > 1 || hand_offs.is_empty(), "one thread hands nothing on");
             }
         }
     }
@@ -445,14 +439,28 @@ mod tests {
         (&mut one).release(&mut inside);
         (&mut other).acquired(&mut inside);
         let after = ticks();
-        assert_eq!((one.count, other.count, other.has_gone_back), (0, 1, false));
-        assert!(other.ticks[0] <= after - before, "{:?} of {}", other.ticks, after - before);
+        let [(taken, 1)] = kept(&other)[..] else { panic!("{:?}", kept(&other)) };
+        assert!(kept(&one).is_empty() && !other.has_gone_back);
+        assert!(taken <= after - before, "{taken} of {}", after - before);
         assert!((before..=after).contains(&inside.released_at));
     }
 
-    /// The oldest times give way to the newest; what the same thread has twice is none, nor is what it has come late for.
+    fn kept(of: &Kept) -> Vec<(u64, u64)> {
+        of.counts().collect()
+    }
+
     #[test]
-    fn times_of_those_who_waited_are_kept_up_to_a_limit() {
+    fn no_time_is_left_out_however_many_and_however_long() {
+        let mut one = Kept::of(1);
+        (0..200_000).for_each(|_| one.keep(52));
+        [0, LONG_TICKS as u64 - 1, LONG_TICKS as u64, u64::MAX, 1 << 40].into_iter().for_each(|taken| one.keep(taken));
+        let long = LONG_TICKS as u64;
+        assert_eq!(kept(&one), [(0, 1), (52, 200_000), (long - 1, 1), (long, 1), (u64::MAX, 1), (1 << 40, 1)]);
+    }
+
+    /// What the same thread has twice is none, nor is what it has come late for.
+    #[test]
+    fn times_of_those_who_waited_are_kept() {
         let (mut one, mut other, mut inside) = (Kept::of(1), Kept::of(2), Inside::default());
         let mut turn = |kept: &mut Kept, arrived_at| {
             let mut kept = kept;
@@ -464,12 +472,13 @@ mod tests {
         turn(&mut one, 0);
         turn(&mut one, 0);
         let released_at = turn(&mut other, u64::MAX);
-        assert_eq!((one.count, other.count), (0, 0));
-        for _ in 0..=HandOffs::MOST {
+        assert_eq!((kept(&one), kept(&other)), (Vec::new(), Vec::new()));
+        for _ in 0..100 {
             turn(&mut one, released_at - 1);
             turn(&mut other, 0);
         }
-        assert_eq!((other.count, other.ticks.len()), (HandOffs::MOST as u64 + 1, HandOffs::MOST));
+        let count = |of: &Kept| kept(of).iter().map(|(_, count)| count).sum::<u64>();
+        assert_eq!((count(&one), count(&other)), (100, 100));
         assert!(!one.has_gone_back && !other.has_gone_back);
     }
 }

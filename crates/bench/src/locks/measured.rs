@@ -97,12 +97,12 @@ impl Measure for Locks {
             outside_ns: cell.number("outside") as u32,
         };
         let shares = contention.run(site.sample_time / 2, seed)?;
-        let times = match contention.threads {
-            1 => Vec::new(),
-            _ => contention.hand_offs(site.sample_time / 2, seed)?.ticks,
+        let ticks = match contention.threads {
+            1 => BTreeMap::new(),
+            _ => contention.hand_offs(site.sample_time / 2, seed)?,
         };
         let clock = Clock::get();
-        let (hand_off, ticks) = if times.is_empty() { (None, BTreeMap::new()) } else { told(clock, times) };
+        let hand_off = told(clock, &ticks);
         let per_second = shares.per_second();
         // Of the time of all threads that have a CPU.
         let at_a_time = contention.threads.min(crew::cpus().len());
