@@ -41,6 +41,8 @@ use arch as copy;
 
 mod places;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) use arch::machine_code::{before_readings, has_mfence};
 pub use arch::{isolated, sustained, wait};
 pub use block::blocks;
 pub use copy::{copy_past_cache, fence};

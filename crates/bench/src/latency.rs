@@ -349,11 +349,9 @@ impl Stores {
         let time = |_| {
             let addresses = self.batch(memory, walk, batch);
             prepare(self.state, &addresses);
-            let start = ticks();
             // SAFETY: as in `times`.
-            unsafe { code::sustained(self.operation, &addresses) };
-            code::wait();
-            (ticks() - start) as f64 / batch as f64
+            let ticks = unsafe { ticks_of_all(self.operation, &addresses) };
+            ticks as f64 / batch as f64
         };
         (0..batches).map(time).collect()
     }
@@ -387,6 +385,20 @@ impl Stores {
     fn batch(&self, memory: &Memory, walk: &mut Walk, count: usize) -> Vec<*mut u8> {
         (0..count).map(|_| memory.base().wrapping_add(64 * walk.next_line())).collect()
     }
+}
+
+/// Ticks of an operation at all these addresses, until what they have stored has left. A function by itself, so that a test can read
+/// its machine code.
+///
+/// # Safety
+/// As [`code::sustained`].
+#[inline(never)]
+unsafe fn ticks_of_all(operation: Operation, addresses: &[*mut u8]) -> u64 {
+    let start = ticks();
+    // SAFETY: the caller's.
+    unsafe { code::sustained(operation, addresses) };
+    code::wait();
+    ticks() - start
 }
 
 /// Sets of a first-level cache in which lines lie that are so far apart.
@@ -476,7 +488,11 @@ mod tests {
                 assert!(is_refused(state, order, "1Gi"), "{order}: more lines than sets have room for");
             }
             for order in ["stride:256", "stride:512", "stride:1088"] {
-                assert_eq!(is_refused(state, order, "1Gi"), Flush::evicting().is_none(), "{order}: as few lines have room");
+                assert_eq!(
+                    is_refused(state, order, "1Gi"),
+                    Flush::evicting().is_none(),
+                    "{order}: as few lines have room"
+                );
             }
         }
         assert!(is_refused("cold", "random", "1Mi"));
@@ -485,6 +501,14 @@ mod tests {
             assert!(!is_refused("cold", "random", "16Mi") && !is_refused("clean", "sequential", "4Ki"));
             assert!(!is_refused("cold", "stride:8Ki", "16Mi") && !is_refused("dirty", "stride:128", "16Mi"));
         }
+    }
+
+    /// RDTSCP waits for no store: without the fence the interval would end while they are on their way.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_batch_ends_when_its_stores_have_left() {
+        let readings = code::before_readings(ticks_of_all as *const u8, 2);
+        assert!(code::has_mfence(&readings[1]), "{:x?}", readings[1]);
     }
 
     /// 8 lines of each set, of 64 sets.

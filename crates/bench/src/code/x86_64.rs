@@ -190,7 +190,7 @@ pub unsafe fn isolated(operation: Operation, addresses: &[*mut u8], times: &mut 
 }
 
 /// Waits until everything before has been executed and is visible, and what was to be written back is on its way.
-#[inline]
+#[inline(always)]
 pub fn wait() {
     // SAFETY: a fence touches no memory; without `nomem` the compiler moves no access across it.
     unsafe { asm!("mfence", options(nostack, preserves_flags)) };
@@ -225,4 +225,52 @@ fn leaf_7_ebx() -> u32 {
 
 fn leaf_7_ecx() -> u32 {
     std::arch::x86_64::__cpuid_count(7, 0).ecx
+}
+
+/// What functions were compiled to. No figure shows reliably whether a fence that ends an interval is there: how much longer it takes
+/// depends on the CPU, the memory and the store.
+#[cfg(test)]
+pub(crate) mod machine_code {
+    // Intel SDM volume 2.
+    const RDTSCP: [u8; 3] = [0x0f, 0x01, 0xf9];
+    const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
+    const MFENCE: [u8; 3] = [0x0f, 0xae, 0xf0];
+
+    /// The machine code of a function before each of its first readings of the clock, from the one before on.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn before_readings(function: *const u8, readings: usize) -> Vec<Vec<u8>> {
+        const MOST_BYTES: usize = 1 << 20;
+        let (mut all, mut next): (Vec<Vec<u8>>, Vec<u8>) = Default::default();
+        for at in 0..MOST_BYTES {
+            // SAFETY: code of this process, which is mapped for reading: no function that has so many readings has ended before.
+            next.push(unsafe { function.add(at).read() });
+            if next.ends_with(&RDTSCP) {
+                next.truncate(next.len() - RDTSCP.len());
+                all.push(std::mem::take(&mut next));
+                if all.len() == readings {
+                    return all;
+                }
+            }
+        }
+        panic!("{} of {readings} readings of the clock in {MOST_BYTES} bytes", all.len());
+    }
+
+    /// Whether there is an MFENCE.
+    pub(crate) fn has_mfence(code: &[u8]) -> bool {
+        code.windows(MFENCE.len()).any(|bytes| bytes == MFENCE)
+    }
+
+    /// Each combination has a loop with two readings.
+    #[test]
+    fn every_isolated_interval_ends_with_an_mfence() {
+        use super::{Fence, Flush, Store};
+        let loops = Store::ALL.len() * Flush::ALL.len() * Fence::ALL.len();
+        let readings = before_readings(super::isolated as *const u8, 2 * loops);
+        for (number, interval) in readings.chunks(2).enumerate() {
+            assert!(interval[0].ends_with(&LFENCE) && has_mfence(&interval[0]), "{number}: {:x?}", interval[0]);
+            assert!(interval[1].ends_with(&MFENCE), "{number}: {:x?}", interval[1]);
+        }
+    }
 }
