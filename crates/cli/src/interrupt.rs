@@ -41,3 +41,55 @@ pub(crate) fn watch(second: Second) {
 pub(crate) fn signal() -> Option<u8> {
     Some(SIGNAL.load(Ordering::Relaxed)).filter(|signal| *signal > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disposition(signal: libc::c_int) -> usize {
+        // SAFETY: zeros are a valid value, which the call only writes to.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut now);
+            now.sa_sigaction
+        }
+    }
+
+    fn set(signal: libc::c_int, disposition: usize) {
+        // SAFETY: it is one of those that a program always has.
+        unsafe { libc::signal(signal, disposition) };
+    }
+
+    /// It has come when this returns: to the thread itself a signal is delivered at once (raise(3)).
+    fn noted(signal: libc::c_int) -> Option<u8> {
+        SIGNAL.store(0, Ordering::Relaxed);
+        // SAFETY: the signal is handled or ignored.
+        assert_eq!(unsafe { libc::raise(signal) }, 0);
+        super::signal()
+    }
+
+    /// One test, because signals are the whole process's.
+    #[test]
+    fn a_first_signal_is_noted_and_a_second_one_ends_the_process_unless_it_has_to_wait() {
+        let all = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+        all.iter().for_each(|signal| set(*signal, libc::SIG_DFL));
+        watch(Second::Waits);
+        for signal in all {
+            assert_eq!([noted(signal), noted(signal)], [Some(signal as u8); 2], "{signal} changes nothing more");
+            assert_ne!(disposition(signal), libc::SIG_DFL);
+        }
+        all.iter().for_each(|signal| set(*signal, libc::SIG_DFL));
+        watch(Second::Ends);
+        for signal in all {
+            assert_ne!(disposition(signal), libc::SIG_DFL);
+            assert_eq!(noted(signal), Some(signal as u8));
+            assert_eq!(disposition(signal), libc::SIG_DFL, "another {signal} ends the process");
+        }
+        // Under nohup(1), and in the background of a script.
+        all.iter().for_each(|signal| set(*signal, libc::SIG_IGN));
+        watch(Second::Ends);
+        assert_eq!(noted(libc::SIGHUP), None);
+        assert_eq!(noted(libc::SIGINT), Some(libc::SIGINT as u8));
+        all.iter().for_each(|signal| set(*signal, libc::SIG_DFL));
+    }
+}
