@@ -36,7 +36,7 @@ names. Every key of a measurement is an option too, and takes values, ranges and
 measurements of the plan that have it.
 
 The folder gets results.json, results.csv, report.html and journal.jsonl, from which --resume goes on with a run that was \
-interrupted: after Ctrl-C, SIGTERM, SIGHUP or SIGQUIT it says how. Nothing else is written, but files in the folders that --memory names, which lose \
+interrupted: after Ctrl-C, SIGTERM, SIGHUP or SIGQUIT it says how. Nothing else is written, but files in the folders that the plan or --memory names, which lose \
 their names as soon as they are open, or, of durable joins, allocated. A cell that cannot be measured, or for which there is no room, is skipped, with its reason. A device is written over only when --overwrite names it.
 
 Examples:
@@ -58,7 +58,9 @@ Examples:
 
 const COMPARE_HELP: &str = "\
 A metric of a cell is better or worse when the intervals of its medians are apart and the medians differ by more than the tolerance, \
-of metrics that are not the cell's first by more than twice that, and by more than a step of the clock. The intervals are so wide that \
+of metrics that are not the cell's first by more than twice that, and of single times by more than a step of the clock: of `isolated` of latency, \
+`burst` and `line` of burst, and `hand-off` of locks, in nanoseconds and in ticks, where they are not modelled. What became too short for the clock is \
+taken for less than three steps of it. The intervals are so wide that \
 all of them hold together with about 95 %. The exit code is 5 when one is worse, or cannot be measured any more.
 
 Examples:

@@ -5,7 +5,7 @@
 //! | `args` | the command line as a whole; each group of commands owns its own arguments |
 //! | `pool`, `bench`, `doctor`, `manual` | the groups |
 //! | `failure` | exit codes, and how an error is told |
-//! | `interrupt` | Ctrl-C and SIGTERM, for work that ends in order |
+//! | `interrupt` | Ctrl-C, SIGTERM, SIGHUP and SIGQUIT, for work that ends in order |
 //! | `output` | the `--json` envelope, standard output, broken pipes |
 //! | `progress` | bars and spinners |
 //! | `units` | sizes and times, read and written |
