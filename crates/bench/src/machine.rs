@@ -153,14 +153,18 @@ fn caches() -> Vec<String> {
     Cache::of(cpu).iter().map(|cache| format!("L{}{} {}K", cache.level, cache.kind, cache.size_bytes >> 10)).collect()
 }
 
-/// Bytes of the largest cache that a CPU has, by itself or with others; 0 where the system does not say.
+/// What a cache has at most where the system does not say, as in a container without /sys.
+const UNTOLD_CACHE_BYTES: u64 = 128 << 20;
+
+/// Bytes of the largest cache that a CPU has, by itself or with others.
 pub(crate) fn cache_bytes() -> u64 {
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| largest(&crew::cpus().into_iter().map(Cache::of).collect::<Vec<_>>()))
 }
 
 fn largest(cpus: &[Vec<Cache>]) -> u64 {
-    cpus.iter().flatten().filter(|cache| cache.is_of_data()).map(|cache| cache.size_bytes).max().unwrap_or(0)
+    let of_data = cpus.iter().flatten().filter(|cache| cache.is_of_data());
+    of_data.map(|cache| cache.size_bytes).max().unwrap_or(UNTOLD_CACHE_BYTES)
 }
 
 /// Bytes of all last-level caches of these CPUs together: threads that work on all of them have all.
@@ -187,7 +191,7 @@ pub fn last_cache_bytes() -> u64 {
 }
 
 fn cache_unit(cache_bytes: u64, memory_bytes: u64) -> u64 {
-    cache_bytes.min(memory_bytes / 32).max(128 << 20).next_multiple_of(2 << 20)
+    cache_bytes.min(memory_bytes / 32).max(UNTOLD_CACHE_BYTES).next_multiple_of(2 << 20)
 }
 
 /// The size of a cache, as in `2048K`.
@@ -296,7 +300,7 @@ mod tests {
         };
         let cpus = [cpu("0", "0-1"), cpu("1", "0-1"), cpu("2", "2-3")];
         assert_eq!((last_level(&cpus), largest(&cpus)), (64 << 20, 32 << 20));
-        assert_eq!((last_level(&[]), largest(&[Vec::new()])), (0, 0));
+        assert_eq!((last_level(&[]), largest(&[Vec::new()])), (0, UNTOLD_CACHE_BYTES), "nobody says");
     }
 
     #[test]
