@@ -1,12 +1,14 @@
 """Arrays that stay in persistent memory, or in a file, and are there again without a copy.
 
 >>> import numpy, remanent, tempfile
->>> path = tempfile.mkdtemp() + "/pool"
+>>> folder = tempfile.TemporaryDirectory()
+>>> path = folder.name + "/pool"
 >>> with remanent.create(path, "64MB") as pool:
 ...     generation = pool.persist(weights=numpy.ones((2, 3)), step=numpy.int64(7))
 >>> arrays = remanent.restore(path)  # in this process or in the next one
 >>> float(arrays["weights"].sum()), int(arrays["step"])
 (6.0, 7)
+>>> folder.cleanup()  # the file goes, and what was restored from it stays
 
 The verbs are those of Imamura and Yoshida's `pmem_create`, `pmem_persist` and `pmem_restore`, which are here by these
 names too.
